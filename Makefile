@@ -1,0 +1,112 @@
+# Each target sets up what it needs first: Python packages in .venv, every build in target.
+#
+#   make demo     real weights cross from a producer to a consumer, no byte copied
+#   make test     lint, then every test; the seconds of each part at the end
+#   make bench    side by side with NumPy, torch, tvm-ffi and pyhurray 0.1.0
+#   make lint     formatting, warnings, and whether hurray.h is what the source gives
+#   make header   writes hurray.h anew
+#
+# TORCH=0 leaves PyTorch out (5 GB); PYTHON=... names another interpreter, 3.11 or newer.
+
+PYTHON ?= python3
+TORCH ?= 1
+
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+PIP := $(BIN)/pip --quiet --disable-pip-version-check
+
+# One target folder for all builds, the package outside the workspace and the tools included.
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
+# PyO3 asks this interpreter, so that cargo and maturin build against the same one.
+export PYO3_PYTHON := $(BIN)/python
+
+CBINDGEN_VERSION := 0.29.4
+CBINDGEN_ROOT := $(CARGO_TARGET_DIR)/tools/cbindgen-$(CBINDGEN_VERSION)
+CBINDGEN := $(CBINDGEN_ROOT)/bin/cbindgen
+HEADER := $(CBINDGEN) --quiet --config crates/ffi/cbindgen.toml --crate hurray-ffi \
+	--output crates/ffi/include/hurray.h
+INTEROP := --manifest-path tests/interop/Cargo.toml
+# Linked as a Python module, hurray-python has no test binary; tests/python are its tests.
+CARGO_TEST := cargo test --locked --workspace --exclude hurray-python
+
+MODULE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
+	$(shell find crates -name '*.rs' -o -name 'Cargo.toml' -o -name '*.h')
+
+TIMES := $(CARGO_TARGET_DIR)/times.txt
+# $(call timed,name,command): runs the command and notes its seconds.
+timed = @echo "== $(1)"; start=$$(date +%s); $(2) && \
+	printf '%6d s  %s\n' $$(($$(date +%s) - start)) '$(1)' >> $(TIMES)
+
+.PHONY: demo test bench lint header module packages examples-packages bench-peer
+.NOTPARALLEL:
+
+demo: examples-packages module
+	$(BIN)/python examples/demo.py
+
+# Quick failures first, the long installation of torch late.
+test:
+	@mkdir -p $(CARGO_TARGET_DIR) && : > $(TIMES)
+	$(call timed,lint,$(MAKE) --no-print-directory lint)
+	$(call timed,Rust tests,$(CARGO_TEST))
+	$(call timed,differential tests,cargo test --locked $(INTEROP))
+	$(call timed,build of the module,$(MAKE) --no-print-directory module)
+	$(call timed,Python packages,$(MAKE) --no-print-directory packages)
+	$(call timed,Python tests,$(BIN)/pytest)
+	@echo "== seconds"; cat $(TIMES)
+
+bench: packages module bench-peer
+	$(BIN)/python benches/side_by_side.py --pyhurray $(CARGO_TARGET_DIR)/pyhurray/bin/python \
+		--json $(CARGO_TARGET_DIR)/bench/side_by_side.json
+
+lint: $(VENV)/.tools $(CBINDGEN)
+	cargo fmt --all --check
+	cargo fmt $(INTEROP) --check
+	$(BIN)/ruff format --quiet --check .
+	$(BIN)/ruff check --quiet .
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked $(INTEROP) --all-targets -- -D warnings
+	$(HEADER) --verify crates/ffi || { echo "hurray.h is stale: run make header" >&2; exit 1; }
+
+header: $(CBINDGEN)
+	$(HEADER) crates/ffi
+
+module: $(VENV)/.module
+packages: $(VENV)/.tests $(if $(filter-out 0,$(TORCH)),$(VENV)/.torch)
+examples-packages: $(VENV)/.examples
+bench-peer: $(CARGO_TARGET_DIR)/pyhurray/.installed
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+		{ echo "The venv module is needed; on Debian: apt install python3-venv" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.tools: tests/requirements.txt $(VENV)/.created
+	$(PIP) install -c tests/requirements.txt maturin numpy ruff
+	@touch $@
+
+$(VENV)/.tests: tests/requirements.txt $(VENV)/.created
+	$(PIP) install -r tests/requirements.txt
+	@touch $@
+
+$(VENV)/.torch: tests/requirements-torch.txt $(VENV)/.tests
+	$(PIP) install -r tests/requirements-torch.txt
+	@touch $@
+
+$(VENV)/.examples: examples/requirements.txt tests/requirements.txt $(VENV)/.created
+	$(PIP) install --no-deps -r examples/requirements.txt
+	@touch $@
+
+$(VENV)/.module: $(MODULE_SOURCES) $(VENV)/.tools
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --locked
+	@touch $@
+
+$(CARGO_TARGET_DIR)/pyhurray/.installed: benches/requirements-pyhurray.txt tests/requirements.txt
+	$(PYTHON) -m venv $(CARGO_TARGET_DIR)/pyhurray
+	$(CARGO_TARGET_DIR)/pyhurray/bin/pip --quiet --disable-pip-version-check \
+		install -r benches/requirements-pyhurray.txt
+	@touch $@
+
+$(CBINDGEN):
+	cargo install --quiet --locked --root $(CBINDGEN_ROOT) cbindgen --version $(CBINDGEN_VERSION)
