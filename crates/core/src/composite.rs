@@ -1,0 +1,1 @@
+//! Composites: a head and the members that follow it (`layouts.md` § 8).

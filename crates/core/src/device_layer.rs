@@ -1,0 +1,4 @@
+//! What the transport asks of a device.
+
+/// Placeholder.
+pub trait DeviceLayer: Send + Sync {}

@@ -1,0 +1,1 @@
+//! Host memory that keeps the format's alignment promise.

@@ -1,0 +1,1 @@
+//! The `hurray` Python module.
