@@ -37,7 +37,8 @@ TIMES := $(CARGO_TARGET_DIR)/times.txt
 timed = @echo "== $(1)"; start=$$(date +%s); $(2) && \
 	printf '%6d s  %s\n' $$(($$(date +%s) - start)) '$(1)' >> $(TIMES)
 
-.PHONY: demo test bench lint header module packages examples-packages bench-peer
+.PHONY: demo test bench lint lint-format lint-warnings lint-header header
+.PHONY: module packages examples-packages bench-peer
 .NOTPARALLEL:
 
 demo: examples-packages module
@@ -58,13 +59,19 @@ bench: packages module bench-peer
 	$(BIN)/python benches/side_by_side.py --pyhurray $(CARGO_TARGET_DIR)/pyhurray/bin/python \
 		--json $(CARGO_TARGET_DIR)/bench/side_by_side.json
 
-lint: $(VENV)/.tools $(CBINDGEN)
+lint: lint-format lint-warnings lint-header
+
+lint-format: $(VENV)/.tools
 	cargo fmt --all --check
 	cargo fmt $(INTEROP) --check
 	$(BIN)/ruff format --quiet --check .
 	$(BIN)/ruff check --quiet .
+
+lint-warnings: $(VENV)/.created
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked $(INTEROP) --all-targets -- -D warnings
+
+lint-header: $(CBINDGEN)
 	$(HEADER) --verify crates/ffi || { echo "hurray.h is stale: run make header" >&2; exit 1; }
 
 header: $(CBINDGEN)
