@@ -1,0 +1,143 @@
+//! The exceptions, and the one map from the Rust crates' errors to them.
+
+use hurray_core::{
+    BufferTableError, CompositeError, DescriptorError, Error, LayoutError, QuantizationError,
+};
+use pyo3::exceptions::{PyBufferError, PyNotImplementedError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyType};
+
+pyo3::create_exception!(
+    hurray,
+    UnsupportedError,
+    PyNotImplementedError,
+    "What was asked cannot be done with this element type, layout, device or synchronisation mode. \
+     The text names what would work."
+);
+pyo3::create_exception!(
+    hurray,
+    InvalidDescriptorError,
+    PyValueError,
+    "A descriptor, or a part of one, breaks a rule of the format. The text names the rule's numbers."
+);
+pyo3::create_exception!(
+    hurray,
+    BufferError,
+    PyValueError,
+    "A buffer is too small, less aligned than declared, or not where it is said to be. \
+     Not the built-in BufferError, which is what `__dlpack__` raises."
+);
+pyo3::create_exception!(
+    hurray,
+    CopyRequiredError,
+    PyValueError,
+    "`copy=False` was given and the bytes cannot be shared. The text says why, with the measured alignment in bytes."
+);
+pyo3::create_exception!(
+    hurray,
+    InternalError,
+    PyRuntimeError,
+    "A defect of this library. Please report it."
+);
+
+/// Puts the exceptions on the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("UnsupportedError", py.get_type::<UnsupportedError>())?;
+    module.add(
+        "InvalidDescriptorError",
+        py.get_type::<InvalidDescriptorError>(),
+    )?;
+    module.add("BufferError", py.get_type::<BufferError>())?;
+    module.add("CopyRequiredError", py.get_type::<CopyRequiredError>())?;
+    module.add("InternalError", py.get_type::<InternalError>())
+}
+
+/// What `__dlpack__` refuses: an [`UnsupportedError`] that is the built-in `BufferError` too, since that is what DLPack consumers catch.
+pub(crate) fn dlpack_refusal(py: Python<'_>, message: String) -> PyErr {
+    // PyO3's `create_exception!` takes one base; a class with two is made by calling `type`.
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let class = CLASS.get_or_try_init(py, || {
+        let namespace = PyDict::new(py);
+        namespace.set_item("__module__", "hurray")?;
+        namespace.set_item(
+            "__doc__",
+            "What `__dlpack__` refuses: an UnsupportedError and a built-in BufferError.",
+        )?;
+        let bases = (
+            py.get_type::<UnsupportedError>(),
+            py.get_type::<PyBufferError>(),
+        );
+        let class = py
+            .get_type::<PyType>()
+            .call1(("_DlpackUnsupportedError", bases, namespace))?;
+        Ok::<_, PyErr>(class.cast_into::<PyType>()?.unbind())
+    });
+    match class {
+        Ok(class) => PyErr::from_type(class.bind(py).clone(), message),
+        Err(error) => error,
+    }
+}
+
+/// An error of the Rust crates that has a fixed place among the exceptions.
+pub(crate) trait Raise {
+    /// The exception that stands for this error.
+    fn raise(self) -> PyErr;
+}
+
+/// `result.or_raise()?` in functions that give a [`PyResult`].
+pub(crate) trait OrRaise<T> {
+    /// The value, or the error's exception.
+    fn or_raise(self) -> PyResult<T>;
+}
+
+impl<T, E: Raise> OrRaise<T> for Result<T, E> {
+    fn or_raise(self) -> PyResult<T> {
+        self.map_err(Raise::raise)
+    }
+}
+
+impl Raise for DescriptorError {
+    fn raise(self) -> PyErr {
+        InvalidDescriptorError::new_err(self.to_string())
+    }
+}
+
+impl Raise for LayoutError {
+    fn raise(self) -> PyErr {
+        InvalidDescriptorError::new_err(self.to_string())
+    }
+}
+
+impl Raise for QuantizationError {
+    fn raise(self) -> PyErr {
+        InvalidDescriptorError::new_err(self.to_string())
+    }
+}
+
+impl Raise for BufferTableError {
+    fn raise(self) -> PyErr {
+        BufferError::new_err(self.to_string())
+    }
+}
+
+impl Raise for CompositeError {
+    fn raise(self) -> PyErr {
+        InvalidDescriptorError::new_err(self.to_string())
+    }
+}
+
+impl Raise for Error {
+    fn raise(self) -> PyErr {
+        match self {
+            Self::Descriptor(error) => error.raise(),
+            Self::Layout(error) => error.raise(),
+            Self::Quantization(error) => error.raise(),
+            Self::BufferTable(error) => error.raise(),
+            Self::Composite(error) => error.raise(),
+            // The enum may grow before this map does.
+            other => InvalidDescriptorError::new_err(other.to_string()),
+        }
+    }
+}
