@@ -37,7 +37,7 @@ TIMES := $(CARGO_TARGET_DIR)/times.txt
 timed = @echo "== $(1)"; start=$$(date +%s); $(2) && \
 	printf '%6d s  %s\n' $$(($$(date +%s) - start)) '$(1)' >> $(TIMES)
 
-.PHONY: demo test bench lint lint-format lint-warnings lint-header header
+.PHONY: demo test bench examples lint lint-format lint-warnings lint-header header
 .PHONY: module packages examples-packages bench-peer
 .NOTPARALLEL:
 
@@ -52,8 +52,15 @@ test:
 	$(call timed,differential tests,cargo test --locked $(INTEROP))
 	$(call timed,build of the module,$(MAKE) --no-print-directory module)
 	$(call timed,Python packages,$(MAKE) --no-print-directory packages)
+	$(call timed,examples,$(MAKE) --no-print-directory examples)
 	$(call timed,Python tests,$(BIN)/pytest)
 	@echo "== seconds"; cat $(TIMES)
+
+# The README's program is one of them.
+examples: examples-packages module
+	sed -n '/^```python$$/,/^```$$/{/^```/!p}' README.md | $(BIN)/python -
+	$(BIN)/python examples/buffer_protocol.py
+	$(BIN)/python examples/demo.py
 
 bench: packages module bench-peer
 	$(BIN)/python benches/side_by_side.py --pyhurray $(CARGO_TARGET_DIR)/pyhurray/bin/python \
