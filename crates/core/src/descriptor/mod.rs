@@ -70,7 +70,7 @@ impl TensorDescriptor {
     /// The first of R1–R60, S1, S2, S12, S13 that `bytes` break, in the order of `descriptor.md` § 12.
     pub fn decode(bytes: &[u8]) -> Result<(Self, usize), Error> {
         let _ = bytes;
-        Err(DescriptorError::Placeholder.into())
+        Err(DescriptorError::TooShort { available: 0 }.into())
     }
 
     /// Writes the descriptor.
@@ -78,7 +78,7 @@ impl TensorDescriptor {
     /// # Errors
     /// What a writer must not write (`descriptor.md` § 14, W6, W9, W10).
     pub fn encode(&self) -> Result<Vec<u8>, Error> {
-        Err(DescriptorError::Placeholder.into())
+        Err(DescriptorError::TooShort { available: 0 }.into())
     }
 
     /// Checks everything that can be known without the buffers' bytes and decides which of them may be touched: layout against shape,
