@@ -35,7 +35,7 @@ mod sync_mode;
 pub use buffer::{BufferHandle, validate_buffer_placement, validate_colocation};
 pub use descriptor::{MemberRole, TensorDescriptor, Version};
 pub use device::{DeviceTag, MemoryClass};
-pub use device_layer::DeviceLayer;
+pub use device_layer::{DeviceError, DeviceLayer, Event, PointerFacts, Span, Stream};
 pub use element_type::ElementType;
 pub use error::{
     BufferTableError, CompositeError, DescriptorError, Error, LayoutError, QuantizationError,
