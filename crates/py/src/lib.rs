@@ -2,7 +2,9 @@
 //!
 //! Each file is one thing and registers it on the native module `hurray._hurray`; `hurray/__init__.py` gives out what is registered.
 
+mod aligned_allocator;
 mod errors;
+mod numpy_c_api;
 
 use pyo3::prelude::*;
 
@@ -10,6 +12,7 @@ use pyo3::prelude::*;
 #[pymodule]
 #[pyo3(name = "_hurray")]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    aligned_allocator::register(module)?;
     errors::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("MIN_BUFFER_ALIGNMENT", hurray_core::MIN_BUFFER_ALIGNMENT)?;
