@@ -31,6 +31,7 @@ mod shard;
 mod statistics;
 mod storage;
 mod sync_mode;
+mod wire;
 
 pub use buffer::{BufferHandle, validate_buffer_placement, validate_colocation};
 pub use descriptor::{MemberRole, TensorDescriptor, Version};

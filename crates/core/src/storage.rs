@@ -13,7 +13,7 @@ impl StorageWidth {
         match bits {
             1 | 2 | 4 | 6 => Some(Self(bits)),
             0 => None,
-            _ if bits % 8 == 0 => Some(Self(bits)),
+            _ if bits.is_multiple_of(8) => Some(Self(bits)),
             _ => None,
         }
     }

@@ -1,11 +1,26 @@
 //! The tensor descriptor (`descriptor.md`).
 
+mod decode;
+mod encode;
+mod rules;
+
 use smallvec::SmallVec;
 
 use crate::{
-    BufferHandle, DescriptorError, ElementType, Error, ExtensionType, Layout, QuantizationSection,
-    Shape, Shard, Statistics,
+    BufferHandle, ElementType, Error, ExtensionType, Layout, QuantizationSection, Shape, Shard,
+    Statistics,
 };
+
+const MAGIC: [u8; 4] = *b"HRRY";
+const HEADER_LEN: usize = 20;
+const ROW_LEN: usize = 16;
+const MEMBER_LEN: usize = 16;
+
+const HAS_QUANTIZATION: u32 = 1 << 0;
+const HAS_SHARD: u32 = 1 << 1;
+const HAS_EXTENSION_TYPE: u32 = 1 << 2;
+const HAS_STATISTICS: u32 = 1 << 3;
+const HAS_COMPOSITE_MEMBER: u32 = 1 << 4;
 
 /// The format version that a descriptor states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,23 +79,6 @@ pub struct TensorDescriptor {
 }
 
 impl TensorDescriptor {
-    /// Reads one descriptor from the front of `bytes`, which may go on; gives it and the bytes it took (its `descriptor_length`).
-    ///
-    /// # Errors
-    /// The first of R1–R60, S1, S2, S12, S13 that `bytes` break, in the order of `descriptor.md` § 12.
-    pub fn decode(bytes: &[u8]) -> Result<(Self, usize), Error> {
-        let _ = bytes;
-        Err(DescriptorError::TooShort { available: 0 }.into())
-    }
-
-    /// Writes the descriptor.
-    ///
-    /// # Errors
-    /// What a writer must not write (`descriptor.md` § 14, W6, W9, W10).
-    pub fn encode(&self) -> Result<Vec<u8>, Error> {
-        Err(DescriptorError::TooShort { available: 0 }.into())
-    }
-
     /// Checks everything that can be known without the buffers' bytes and decides which of them may be touched: layout against shape,
     /// the buffer table against layout, quantization and sizes, colocation, `byte_offset`, the quantization against type and shape.
     /// A tensor exists only over a descriptor that passes.

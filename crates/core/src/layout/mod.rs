@@ -1,5 +1,7 @@
 //! Layouts: how the elements of a shape lie in buffers (`layouts.md`).
 
+mod wire;
+
 use smallvec::SmallVec;
 
 use crate::PrivateTag;
