@@ -118,6 +118,19 @@ def test_zeros_cost_no_memory_until_they_are_used():
     assert resident_bytes() - before < touched // 2
 
 
+def test_a_large_array_grows_without_a_copy():
+    """Huge-page advice on a part of a mapping would split it, and `mremap` grow it no more."""
+    gibibyte = 1 << 30
+    with hurray.aligned_allocator():
+        array = np.zeros(gibibyte, np.uint8)
+    array[-1] = 7
+    before = resident_bytes()
+    array.resize(gibibyte + (8 << 20), refcheck=False)
+    assert resident_bytes() - before < 64 << 20  # a copy would have touched every page
+    assert_aligned(array)
+    assert array[gibibyte - 1] == 7 and not array[gibibyte:].any()
+
+
 def test_zeros_in_memory_used_before_are_zeros():
     with hurray.aligned_allocator():
         for size in [100, 5000, 100_000]:

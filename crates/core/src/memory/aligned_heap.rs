@@ -145,7 +145,8 @@ pub unsafe fn free(data: NonNull<u8>) {
 ///
 /// `block` has the length and alignment that `block_layout(size)` gives, and is the caller's alone. Any data in it begin at [`data_offset`].
 unsafe fn place(block: NonNull<u8>, size: usize) -> NonNull<u8> {
-    let offset = data_offset(block.addr().get(), alignment_of(size));
+    let alignment = alignment_of(size);
+    let offset = data_offset(block.addr().get(), alignment);
     // SAFETY: the offset is at most the alignment, by which the block is longer than the data.
     let data = unsafe { block.add(offset) };
     // SAFETY: the offset is at least one header.
@@ -153,7 +154,7 @@ unsafe fn place(block: NonNull<u8>, size: usize) -> NonNull<u8> {
     // SAFETY: the header ends where the data begin, so it lies in the block and touches no data; the data are aligned to a multiple of its
     // size, and so of its alignment.
     unsafe { header.write(Header { size, offset }) };
-    advise_huge_pages(data, size);
+    advise_huge_pages(block, size.saturating_add(alignment));
     data
 }
 
@@ -170,12 +171,22 @@ unsafe fn header(data: NonNull<u8>) -> Header {
 }
 
 /// Without huge pages, filling a large fresh block costs a page fault every 4 KiB.
-fn advise_huge_pages(data: NonNull<u8>, size: usize) {
+///
+/// The advice covers every page that the block touches: a mapping of which only a part has it is split, and `mremap` cannot grow it.
+fn advise_huge_pages(block: NonNull<u8>, length: usize) {
     #[cfg(target_os = "linux")]
-    if size >= HUGE_PAGES_FROM {
+    if length >= HUGE_PAGES_FROM {
+        let into_page = block.addr().get() & PAGE_ALIGNMENT.wrapping_sub(1);
+        let page = block.as_ptr().wrapping_sub(into_page);
         // A kernel without huge pages refuses, and nothing is lost.
-        // SAFETY: this advice changes how the kernel backs the pages, never what they hold.
-        unsafe { libc::madvise(data.as_ptr().cast(), size, libc::MADV_HUGEPAGE) };
+        // SAFETY: this advice changes how the kernel backs the pages, never what they hold, whoever's the rest of a page is.
+        unsafe {
+            libc::madvise(
+                page.cast(),
+                length.saturating_add(into_page),
+                libc::MADV_HUGEPAGE,
+            )
+        };
     }
 }
 
