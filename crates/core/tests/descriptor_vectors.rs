@@ -1,5 +1,11 @@
 //! Every descriptor of the golden files: decoded to what its manifest says and encoded to the same bytes, or refused for its rule.
 
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "in tests a panic is the report"
+)]
+
 mod vectors;
 
 use hurray_core::{DescriptorError, Error, MemberRole, TensorDescriptor, element_count};

@@ -261,7 +261,8 @@ pub(crate) fn scheme_fields(scheme: &QuantizationScheme) -> Value {
 
 fn statistics(statistics: &Statistics) -> Value {
     let float = |value: Option<f64>| match value {
-        Some(value) if value.is_finite() => json!(value),
+        // The manifest has as text what JSON's numbers cannot hold in every reader.
+        Some(value) if value.is_finite() && value.to_bits() != (-0.0_f64).to_bits() => json!(value),
         Some(value) if value.is_nan() => json!("nan"),
         Some(value) => json!(value.to_string()),
         None => Value::Null,
