@@ -1,5 +1,7 @@
 //! The statistics section: hints about the values (`descriptor.md` § 11.2). They never decide correctness.
 
+use std::hash::{Hash, Hasher};
+
 use crate::DescriptorError;
 use crate::wire::{Reader, Writer};
 
@@ -263,3 +265,11 @@ impl PartialEq for Statistics {
 }
 
 impl Eq for Statistics {}
+
+impl Hash for Statistics {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.computed_mask.hash(state);
+        self.nnz.hash(state);
+        self.float_bits().hash(state);
+    }
+}

@@ -3,8 +3,16 @@
 //! Each file is one thing and registers it on the native module `hurray._hurray`; `hurray/__init__.py` gives out what is registered.
 
 mod aligned_allocator;
+mod buffer_handle;
+mod bytes_like;
+mod device;
+mod element_type;
 mod errors;
 mod numpy_c_api;
+mod quantization;
+mod shape;
+mod shard;
+mod statistics;
 
 use pyo3::prelude::*;
 
@@ -13,9 +21,27 @@ use pyo3::prelude::*;
 #[pyo3(name = "_hurray")]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     aligned_allocator::register(module)?;
+    buffer_handle::register(module)?;
+    device::register(module)?;
+    element_type::register(module)?;
     errors::register(module)?;
+    quantization::register(module)?;
+    shard::register(module)?;
+    statistics::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("MIN_BUFFER_ALIGNMENT", hurray_core::MIN_BUFFER_ALIGNMENT)?;
     module.add("PAGE_ALIGNMENT", hurray_core::PAGE_ALIGNMENT)?;
     Ok(())
+}
+
+/// Puts a module of its own on `hurray`, importable by its name.
+fn add_module(
+    parent: &Bound<'_, PyModule>,
+    name: &str,
+    module: &Bound<'_, PyModule>,
+) -> PyResult<()> {
+    // A submodule of an extension module is importable only if it is in `sys.modules`.
+    let modules = parent.py().import("sys")?.getattr("modules")?;
+    modules.set_item(module.name()?, module)?;
+    parent.add(name, module)
 }
