@@ -1,6 +1,8 @@
 //! Buffer rows and where they may lie (`buffers.md`).
 
-use crate::{BufferTableError, DeviceTag, Layout, MemoryClass, QuantizationScheme, SyncMode};
+use crate::{
+    BufferName, BufferTableError, DeviceTag, Layout, MemoryClass, QuantizationScheme, SyncMode,
+};
 
 /// One row of a descriptor's buffer table: what a region of memory is like. Addresses, events and streams are never in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +22,8 @@ pub struct BufferHandle {
 /// Checks that every buffer index of `quantization` resolves: it lies inside a table of `buffer_count` rows (Q21) and names none of the
 /// layout's own buffers (Q22), and that the table has exactly the rows that `layout` at `rank` and `quantization` need (S10, B2).
 ///
+/// How many buffers a private layout owns is not known; it owns the first, and the table may have any number of rows.
+///
 /// # Errors
 /// The first index or count that does not fit, with its numbers.
 pub fn validate_buffer_placement(
@@ -28,7 +32,43 @@ pub fn validate_buffer_placement(
     quantization: Option<&QuantizationScheme>,
     buffer_count: usize,
 ) -> Result<(), BufferTableError> {
-    let _ = (layout, rank, quantization, buffer_count);
+    let own = layout.buffer_count(rank);
+    let layout_buffers = own.unwrap_or(1);
+    let mut parameters = 0;
+    if let Some(scheme) = quantization {
+        let (scales, zero_points) = scheme.parameter_buffers();
+        let named = [
+            (BufferName::Scales, scales),
+            (BufferName::ZeroPoints, zero_points),
+        ];
+        for (name, index) in named {
+            let Some(index) = index else { continue };
+            let row = usize::try_from(index).unwrap_or(usize::MAX);
+            if row >= buffer_count {
+                return Err(BufferTableError::IndexPastTable {
+                    name,
+                    index,
+                    buffer_count,
+                });
+            }
+            if row < layout_buffers {
+                return Err(BufferTableError::IndexOfLayoutBuffer {
+                    name,
+                    index,
+                    layout_buffers,
+                });
+            }
+        }
+        parameters = scheme.parameter_buffer_count();
+    }
+    let needed = layout_buffers.saturating_add(parameters);
+    if buffer_count < needed || (own.is_some() && buffer_count > needed) {
+        return Err(BufferTableError::Count {
+            layout: layout.name(),
+            needed,
+            found: buffer_count,
+        });
+    }
     Ok(())
 }
 
@@ -37,6 +77,31 @@ pub fn validate_buffer_placement(
 /// # Errors
 /// The first row that differs from row 0, the device before the class; or the invalid pair.
 pub fn validate_colocation(rows: &[BufferHandle]) -> Result<(), BufferTableError> {
-    let _ = rows;
-    Ok(())
+    let Some(first) = rows.first() else {
+        return Ok(());
+    };
+    for (buffer, row) in rows.iter().enumerate() {
+        if row.device != first.device {
+            return Err(BufferTableError::Device {
+                buffer,
+                device: row.device,
+                first: first.device,
+            });
+        }
+        if row.memory_class != first.memory_class {
+            return Err(BufferTableError::MemoryClass {
+                buffer,
+                class: row.memory_class,
+                first: first.memory_class,
+            });
+        }
+    }
+    if first.memory_class.is_valid_on(first.device) {
+        Ok(())
+    } else {
+        Err(BufferTableError::InvalidPair {
+            device: first.device,
+            class: first.memory_class,
+        })
+    }
 }

@@ -11,6 +11,7 @@
 )]
 
 mod buffer;
+mod buffer_plan;
 pub mod composite;
 mod descriptor;
 mod device;
@@ -34,7 +35,8 @@ mod sync_mode;
 mod wire;
 
 pub use buffer::{BufferHandle, validate_buffer_placement, validate_colocation};
-pub use descriptor::{MemberRole, TensorDescriptor, Version};
+pub use buffer_plan::{BufferName, PlannedBuffer};
+pub use descriptor::{ElementAddress, MemberRole, TensorDescriptor, Version};
 pub use device::{DeviceTag, MemoryClass};
 pub use device_layer::{DeviceError, DeviceLayer, Event, PointerFacts, Span, Stream};
 pub use element_type::ElementType;
@@ -43,8 +45,9 @@ pub use error::{
 };
 pub use extension_type::ExtensionType;
 pub use layout::{
-    BlockPaged, CombineOp, CompositeHead, CompositionRule, Coo, Csf, Hilbert, IndexType,
-    InnerOrder, KvRole, Layout, Morton, PrivateLayout, Strides, TileLevel, TileOrder,
+    BlockPaged, ByteExtent, CombineOp, CompositeHead, CompositionRule, Coo, Csf, Extent, Hilbert,
+    IndexType, InnerOrder, KvRole, Layout, Morton, PrivateLayout, Strides, TileLevel, TileOrder,
+    column_major_strides, is_column_major, is_row_major, row_major_strides, strided_extent,
 };
 pub use private_tag::PrivateTag;
 pub use quantization::{
@@ -54,7 +57,7 @@ pub use quantization::{
 pub use shape::{DYNAMIC, MAX_RANK, Shape, element_count};
 pub use shard::Shard;
 pub use statistics::Statistics;
-pub use storage::StorageWidth;
+pub use storage::{BitPosition, StorageWidth};
 pub use sync_mode::SyncMode;
 
 /// The least alignment of a non-empty buffer, in bytes.

@@ -1,5 +1,7 @@
 //! The quantization section: the scheme by which stored codes stand for real values (`quantization.md`).
 
+mod fit;
+
 use smallvec::SmallVec;
 
 use crate::QuantizationError;

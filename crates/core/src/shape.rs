@@ -15,13 +15,17 @@ pub type Shape = SmallVec<[u64; 6]>;
 /// or if the product does not fit 64 bits.
 #[must_use]
 pub fn element_count(shape: &[u64]) -> Option<u64> {
-    if shape.contains(&DYNAMIC) {
-        return None;
+    let mut count = Some(1_u64);
+    for &dim in shape {
+        if dim == DYNAMIC {
+            return None;
+        }
+        count = match (count, dim) {
+            // A later 0 undoes an overflow, a later dynamic dimension does not.
+            (_, 0) => Some(0),
+            (Some(count), dim) => count.checked_mul(dim),
+            (None, _) => None,
+        };
     }
-    if shape.contains(&0) {
-        return Some(0);
-    }
-    shape
-        .iter()
-        .try_fold(1_u64, |count, &dim| count.checked_mul(dim))
+    count
 }

@@ -3,13 +3,15 @@
 mod decode;
 mod encode;
 mod rules;
+mod validate;
 
 use smallvec::SmallVec;
 
 use crate::{
-    BufferHandle, ElementType, Error, ExtensionType, Layout, QuantizationSection, Shape, Shard,
-    Statistics,
+    BufferHandle, ElementType, ExtensionType, Layout, QuantizationSection, Shape, Shard, Statistics,
 };
+
+pub use validate::ElementAddress;
 
 const MAGIC: [u8; 4] = *b"HRRY";
 const HEADER_LEN: usize = 20;
@@ -76,16 +78,4 @@ pub struct TensorDescriptor {
     pub member: Option<MemberRole>,
     /// What a later minor version appended and this one does not know; empty at 1.0. Kept so that a relay repeats it.
     pub skipped: Vec<u8>,
-}
-
-impl TensorDescriptor {
-    /// Checks everything that can be known without the buffers' bytes and decides which of them may be touched: layout against shape,
-    /// the buffer table against layout, quantization and sizes, colocation, `byte_offset`, the quantization against type and shape.
-    /// A tensor exists only over a descriptor that passes.
-    ///
-    /// # Errors
-    /// The first rule that does not hold.
-    pub fn validate(&self) -> Result<(), Error> {
-        Ok(())
-    }
 }

@@ -1,5 +1,7 @@
 use thiserror::Error;
 
+use crate::{BufferName, ElementType};
+
 /// A quantization section that cannot be read (Q1–Q14), or a scheme that does not fit its tensor (Q15–Q26), by `quantization.md` § 10.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
@@ -106,6 +108,73 @@ pub enum QuantizationError {
     /// A scheme without a buffer of scales (Q14).
     #[error("the scale buffer index is 0xffffffff, which is none")]
     NoScaleBuffer,
+    /// A type whose elements the scheme cannot be the codes of (Q15).
+    #[error("{scheme} codes are not stored as {element_type}")]
+    StorageType {
+        /// The scheme.
+        scheme: &'static str,
+        /// The tensor's element type.
+        element_type: ElementType,
+    },
+    /// A zero point that is no code (Q16).
+    #[error("zero point {zero_point} is outside {element_type}")]
+    ZeroPointRange {
+        /// The zero point.
+        zero_point: i32,
+        /// The tensor's element type.
+        element_type: ElementType,
+    },
+    /// An axis that the tensor does not have (Q17).
+    #[error("quantization axis {axis} of a tensor of rank {rank}")]
+    Axis {
+        /// The axis.
+        axis: u32,
+        /// The tensor's rank.
+        rank: usize,
+    },
+    /// An axis whose size is not known (Q18).
+    #[error("quantization axis {axis} is dynamic")]
+    DynamicAxis {
+        /// The axis.
+        axis: u32,
+    },
+    /// A block longer than the axis that it divides (Q19).
+    #[error("blocks of {block_size} along axis {axis}, which has {size} elements")]
+    BlockExceedsAxis {
+        /// The axis.
+        axis: u32,
+        /// Elements of a block.
+        block_size: u32,
+        /// Elements of the axis.
+        size: u64,
+    },
+    /// An MXFP axis that is empty or no whole number of blocks (Q20).
+    #[error("axis {axis} has {size} elements, no positive multiple of the block size {block_size}")]
+    BlockMultiple {
+        /// The axis.
+        axis: u32,
+        /// Elements of a block.
+        block_size: u32,
+        /// Elements of the axis.
+        size: u64,
+    },
+    /// A parameter buffer of another size than its entries take (Q24).
+    #[error(
+        "buffer {buffer} ({name}) has {byte_size} bytes, and its entries take exactly {needed}"
+    )]
+    ParameterSize {
+        /// The row.
+        buffer: usize,
+        /// What the buffer holds.
+        name: BufferName,
+        /// Bytes of the entries.
+        needed: u64,
+        /// The row's bytes.
+        byte_size: u64,
+    },
+    /// More parameters than any buffer can hold (Q24).
+    #[error("the parameters take more than 2^64 bytes")]
+    ParameterOverflow,
 }
 
 impl QuantizationError {
@@ -127,6 +196,13 @@ impl QuantizationError {
             Self::ScaleType { .. } => "Q12",
             Self::Symmetry { .. } => "Q13",
             Self::NoScaleBuffer => "Q14",
+            Self::StorageType { .. } => "Q15",
+            Self::ZeroPointRange { .. } => "Q16",
+            Self::Axis { .. } => "Q17",
+            Self::DynamicAxis { .. } => "Q18",
+            Self::BlockExceedsAxis { .. } => "Q19",
+            Self::BlockMultiple { .. } => "Q20",
+            Self::ParameterSize { .. } | Self::ParameterOverflow => "Q24",
         }
     }
 }

@@ -1,10 +1,22 @@
 //! Layouts: how the elements of a shape lie in buffers (`layouts.md`).
 
+mod address;
+mod hilbert;
+mod morton;
+mod strided;
+mod tiled;
+mod validate;
 mod wire;
 
 use smallvec::SmallVec;
 
 use crate::PrivateTag;
+
+pub(crate) use strided::static_dimensions;
+pub use strided::{
+    ByteExtent, Extent, column_major_strides, is_column_major, is_row_major, row_major_strides,
+    strided_extent,
+};
 
 /// Strides in elements (tiles, for the outer strides of a tiling), of any sign.
 pub type Strides = SmallVec<[i64; 6]>;
@@ -192,4 +204,70 @@ pub struct PrivateLayout {
     pub id: u64,
     /// Opaque parameters.
     pub data: Vec<u8>,
+}
+
+impl Layout {
+    /// The layout's name, as in `row_major`; private layouts share `extension`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::RowMajor => "row_major",
+            Self::ColumnMajor => "col_major",
+            Self::Strided(_) => "strided",
+            Self::Tiled(_) => "tiled",
+            Self::Morton(_) => "morton",
+            Self::Coo(_) => "coo",
+            Self::Csr { .. } => "csr",
+            Self::Csc { .. } => "csc",
+            Self::Csf(_) => "csf",
+            Self::BlockPaged(_) => "block_paged",
+            Self::Composite(_) => "composite",
+            Self::Hilbert(_) => "hilbert",
+            Self::Private(_) => "extension",
+        }
+    }
+
+    /// Whether every element has a place of its own in one buffer, at an offset that follows from its index.
+    #[must_use]
+    pub const fn is_dense(&self) -> bool {
+        matches!(
+            self,
+            Self::RowMajor
+                | Self::ColumnMajor
+                | Self::Strided(_)
+                | Self::Tiled(_)
+                | Self::Morton(_)
+                | Self::Hilbert(_)
+        )
+    }
+
+    /// Whether the layout owns no buffers: a composite's head.
+    #[must_use]
+    pub const fn is_virtual(&self) -> bool {
+        matches!(self, Self::Composite(_))
+    }
+
+    /// The buffers that the layout owns in a tensor of `rank`; `None` for a private layout, which has at least one.
+    #[must_use]
+    pub const fn buffer_count(&self, rank: usize) -> Option<usize> {
+        match self {
+            Self::Coo(_) => Some(2),
+            Self::Csr { .. } | Self::Csc { .. } | Self::BlockPaged(_) => Some(3),
+            Self::Csf(_) => Some(rank.saturating_mul(2).saturating_add(1)),
+            Self::Composite(_) => Some(0),
+            Self::Private(_) => None,
+            _ => Some(1),
+        }
+    }
+
+    /// The stored elements of a sparse layout.
+    #[must_use]
+    pub const fn nnz(&self) -> Option<u64> {
+        match self {
+            Self::Coo(coo) => Some(coo.nnz),
+            Self::Csr { nnz } | Self::Csc { nnz } => Some(*nnz),
+            Self::Csf(csf) => Some(csf.nnz),
+            _ => None,
+        }
+    }
 }
