@@ -1,5 +1,7 @@
 //! `hurray.Descriptor`.
 
+use std::sync::Arc;
+
 use hurray_core::{MemberRole, TensorDescriptor, element_count};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -23,8 +25,8 @@ use crate::{bytes_like, layout, quantization, shape};
 /// reader can say what is wrong with it; a tensor's own is not.
 #[pyclass(frozen, eq, module = "hurray")]
 pub(crate) struct Descriptor {
-    descriptor: TensorDescriptor,
-    /// The device of buffer 0; a tensor's own object where the descriptor is a tensor's.
+    descriptor: Arc<TensorDescriptor>,
+    /// The device of buffer 0, made when it is asked for, so that every handle shows the same object.
     device: PyOnceLock<Py<Device>>,
 }
 
@@ -36,20 +38,17 @@ impl PartialEq for Descriptor {
 
 impl Descriptor {
     /// Shows `descriptor`, which says nothing of which device of its kind holds the bytes.
-    pub(crate) fn new(descriptor: TensorDescriptor) -> Self {
+    pub(crate) fn new(descriptor: impl Into<Arc<TensorDescriptor>>) -> Self {
         Self {
-            descriptor,
+            descriptor: descriptor.into(),
             device: PyOnceLock::new(),
         }
     }
 
     fn device_of_buffer_0(&self, py: Python<'_>) -> PyResult<&Py<Device>> {
         self.device.get_or_try_init(py, || {
-            let place = self.descriptor.buffers.first().map_or(
-                Device::of_row(hurray_core::DeviceTag::Cpu, hurray_core::MemoryClass::Standard),
-                |row| Device::of_row(row.device, row.memory_class),
-            );
-            device::object(py, place)
+            let row = self.descriptor.buffers.first();
+            device::object(py, row.map_or(Device::HOST, Device::of_row))
         })
     }
 }
@@ -68,7 +67,8 @@ impl Descriptor {
             Some(&[a, b, c, d]) => u32::from_le_bytes([a, b, c, d]),
             _ => 0,
         };
-        let bytes = bytes_like::prefix(data, usize::try_from(length).unwrap_or(usize::MAX).max(10))?;
+        let bytes =
+            bytes_like::prefix(data, usize::try_from(length).unwrap_or(usize::MAX).max(10))?;
         let (descriptor, _) = TensorDescriptor::decode(&bytes).or_raise()?;
         Ok(Self::new(descriptor))
     }
@@ -83,7 +83,7 @@ impl Descriptor {
     /// How many bytes `encode` gives.
     #[getter]
     fn encoded_len(&self) -> PyResult<usize> {
-        Ok(self.descriptor.encode().or_raise()?.len())
+        self.descriptor.encoded_len().or_raise()
     }
 
     /// The format version, (major, minor).
@@ -143,11 +143,9 @@ impl Descriptor {
             .buffers
             .iter()
             .map(|row| {
-                let place = Device::of_row(row.device, row.memory_class);
-                let device = if first.get().is_same_kind(place) {
-                    first.clone_ref(py)
-                } else {
-                    device::object(py, place)?
+                let device = match Device::of_row(row) {
+                    own if own == *first.get() => first.clone_ref(py),
+                    other => device::object(py, other)?,
                 };
                 Ok(BufferHandle::new(*row, device))
             })
@@ -195,7 +193,7 @@ impl Descriptor {
 
     /// "base" or "correction" for a member of an overlay, otherwise None.
     #[getter]
-    fn member_role<'py>(&self, py: Python<'py>) -> Option<&Bound<'py, PyString>> {
+    fn member_role<'py>(&self, py: Python<'py>) -> Option<&'py Bound<'py, PyString>> {
         self.descriptor.member.map(|role| match role {
             MemberRole::Base => intern!(py, "base"),
             MemberRole::Correction => intern!(py, "correction"),
@@ -207,7 +205,7 @@ impl Descriptor {
             "hurray.Descriptor(dtype={}, shape={}, layout='{}', buffers={})",
             self.descriptor.element_type,
             self.shape(py)?,
-            layout::name(&self.descriptor.layout),
+            self.descriptor.layout.name(),
             self.buffer_count()
         ))
     }

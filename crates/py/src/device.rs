@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use hurray_core::{DeviceTag, MemoryClass};
+use hurray_core::{BufferHandle, DeviceTag, MemoryClass};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyString;
@@ -134,6 +134,17 @@ impl fmt::Display for Device {
 }
 
 impl Device {
+    /// Ordinary host memory.
+    pub(crate) const HOST: Self = Self::first(DeviceTag::Cpu);
+
+    /// What a row says of its device, which is not which one of its kind.
+    pub(crate) fn of_row(row: &BufferHandle) -> Self {
+        Self {
+            memory_class: row.memory_class,
+            ..Self::first(row.device)
+        }
+    }
+
     /// Device 0 of its kind with standard memory.
     const fn first(tag: DeviceTag) -> Self {
         Self {
@@ -157,7 +168,7 @@ impl Device {
             Some((kind, _)) => (kind, None),
             None => (device, Some(0)),
         };
-        let tag = DeviceTag::from_name(kind).ok_or_else(|| unknown_kind(kind))?;
+        let tag = DeviceTag::from_name(kind).ok_or_else(|| unknown_kind(&format!("'{kind}'")))?;
         let device_id = id.ok_or_else(|| {
             InvalidDescriptorError::new_err(format!(
                 "'{text}' has no device_id from 0 to {} after the colon",
@@ -176,12 +187,12 @@ fn device_tag(kind: &Bound<'_, PyAny>) -> PyResult<DeviceTag> {
     kind.extract::<u8>()
         .ok()
         .and_then(DeviceTag::from_byte)
-        .ok_or_else(|| unknown_kind(&kind.to_string()))
+        .map_or_else(|| Err(unknown_kind(&kind.repr()?.to_string())), Ok)
 }
 
 fn unknown_kind(kind: &str) -> PyErr {
     InvalidDescriptorError::new_err(format!(
-        "no device kind is called '{kind}'; there are {}, and the bytes 0xf0 to 0xfe for private devices",
+        "there is no device kind {kind}, but {}, and the bytes 0xf0 to 0xfe for private devices",
         DeviceTag::NAMED.map(|tag| tag.to_string()).join(", ")
     ))
 }
@@ -194,16 +205,16 @@ fn class_argument(class: &Bound<'_, PyAny>) -> PyResult<MemoryClass> {
         .extract::<u8>()
         .ok()
         .and_then(MemoryClass::from_byte)
-        .ok_or_else(|| unknown_class(&class.to_string()))
+        .map_or_else(|| Err(unknown_class(&class.repr()?.to_string())), Ok)
 }
 
 fn named_class(name: &str) -> PyResult<MemoryClass> {
-    MemoryClass::from_name(name).ok_or_else(|| unknown_class(name))
+    MemoryClass::from_name(name).ok_or_else(|| unknown_class(&format!("'{name}'")))
 }
 
 fn unknown_class(name: &str) -> PyErr {
     InvalidDescriptorError::new_err(format!(
-        "no memory class is called '{name}'; there are {}, and the bytes 0xf0 to 0xfe for private classes",
+        "there is no memory class {name}, but {}, and the bytes 0xf0 to 0xfe for private classes",
         MemoryClass::NAMED.map(|class| class.to_string()).join(", ")
     ))
 }

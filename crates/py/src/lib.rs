@@ -5,9 +5,12 @@
 mod aligned_allocator;
 mod buffer_handle;
 mod bytes_like;
+mod descriptor;
 mod device;
 mod element_type;
 mod errors;
+mod extension_type;
+mod layout;
 mod numpy_c_api;
 mod quantization;
 mod shape;
@@ -22,9 +25,12 @@ use pyo3::prelude::*;
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     aligned_allocator::register(module)?;
     buffer_handle::register(module)?;
+    descriptor::register(module)?;
     device::register(module)?;
     element_type::register(module)?;
     errors::register(module)?;
+    extension_type::register(module)?;
+    layout::register(module)?;
     quantization::register(module)?;
     shard::register(module)?;
     statistics::register(module)?;

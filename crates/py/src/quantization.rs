@@ -13,11 +13,6 @@ use pyo3::types::PyBytes;
 use crate::element_type::{Dtype, dtype};
 use crate::errors::{InvalidDescriptorError, OrRaise};
 
-/// Gives the scheme back if its own section can be read, so that nothing is constructed that no reader takes (Q10–Q14).
-fn readable(scheme: QuantizationScheme) -> PyResult<QuantizationScheme> {
-    scheme.encode().scheme().or_raise()
-}
-
 fn section(py: Python<'_>, scheme: QuantizationScheme) -> Bound<'_, PyBytes> {
     PyBytes::new(py, scheme.encode().as_bytes())
 }
@@ -44,7 +39,9 @@ impl PerTensorAffine {
     #[pyo3(signature = (scale, zero_point))]
     fn new(scale: f32, zero_point: i32) -> PyResult<Self> {
         let scheme = TensorAffine { scale, zero_point };
-        readable(QuantizationScheme::TensorAffine(scheme))?;
+        QuantizationScheme::TensorAffine(scheme)
+            .validate_parameters()
+            .or_raise()?;
         Ok(Self(scheme))
     }
 
@@ -83,7 +80,9 @@ pub(crate) struct PerChannelAffine(ChannelAffine);
 
 impl PerChannelAffine {
     fn checked(scheme: ChannelAffine) -> PyResult<Self> {
-        readable(QuantizationScheme::ChannelAffine(scheme))?;
+        QuantizationScheme::ChannelAffine(scheme)
+            .validate_parameters()
+            .or_raise()?;
         Ok(Self(scheme))
     }
 }
@@ -171,7 +170,9 @@ pub(crate) struct PerBlockAffine(BlockAffine);
 
 impl PerBlockAffine {
     fn checked(scheme: BlockAffine) -> PyResult<Self> {
-        readable(QuantizationScheme::BlockAffine(scheme))?;
+        QuantizationScheme::BlockAffine(scheme)
+            .validate_parameters()
+            .or_raise()?;
         Ok(Self(scheme))
     }
 
@@ -314,7 +315,9 @@ impl PyNf4 {
             block_size,
             scale_buffer: scale_buffer_index,
         };
-        readable(QuantizationScheme::Nf4(scheme))?;
+        QuantizationScheme::Nf4(scheme)
+            .validate_parameters()
+            .or_raise()?;
         Ok(Self(scheme))
     }
 
@@ -368,7 +371,9 @@ impl PyMxfp {
             block_size,
             scale_buffer: scale_buffer_index,
         };
-        readable(QuantizationScheme::Mxfp(scheme))?;
+        QuantizationScheme::Mxfp(scheme)
+            .validate_parameters()
+            .or_raise()?;
         Ok(Self(scheme))
     }
 

@@ -2,8 +2,8 @@
 
 use super::{TensorDescriptor, Version};
 use crate::{
-    BufferHandle, DescriptorError, DeviceTag, ElementType, Layout, MAX_BUFFERS, MAX_RANK,
-    MIN_BUFFER_ALIGNMENT, QuantizationScheme, QuantizationSection, SyncMode,
+    BlockPaged, BufferHandle, DescriptorError, DeviceTag, ElementType, Layout, MAX_BUFFERS,
+    MAX_RANK, MIN_BUFFER_ALIGNMENT, QuantizationSection, SyncMode,
 };
 
 impl TensorDescriptor {
@@ -110,7 +110,7 @@ pub(super) fn check_sections(descriptor: &TensorDescriptor) -> Result<(), Descri
         Layout::Csf(_) if sharded => Err(DescriptorError::CsfShard),
         Layout::BlockPaged(_) if sharded => Err(DescriptorError::PagedShard),
         Layout::BlockPaged(paged) => match &descriptor.quantization {
-            Some(section) => check_paged(paged.page_size, section),
+            Some(section) => check_paged(paged, section),
             None => Ok(()),
         },
         _ => Ok(()),
@@ -135,23 +135,9 @@ fn check_head(head: &TensorDescriptor) -> Result<(), DescriptorError> {
 }
 
 /// R60.
-fn check_paged(page_size: u32, section: &QuantizationSection) -> Result<(), DescriptorError> {
-    match section
+fn check_paged(paged: &BlockPaged, section: &QuantizationSection) -> Result<(), DescriptorError> {
+    let scheme = section
         .scheme()
-        .map_err(DescriptorError::PagedQuantization)?
-    {
-        QuantizationScheme::ChannelAffine(channel) if channel.axis == 0 => {
-            Err(DescriptorError::PagedChannelAxis)
-        }
-        QuantizationScheme::BlockAffine(block)
-            if block.axis != 0 || block.block_size != page_size =>
-        {
-            Err(DescriptorError::PagedBlocks {
-                axis: block.axis,
-                block_size: block.block_size,
-                page_size,
-            })
-        }
-        _ => Ok(()),
-    }
+        .map_err(DescriptorError::PagedQuantization)?;
+    paged.validate_scheme(&scheme)
 }

@@ -1,6 +1,7 @@
 //! Layouts: how the elements of a shape lie in buffers (`layouts.md`).
 
 mod address;
+mod block_paged;
 mod hilbert;
 mod morton;
 mod strided;

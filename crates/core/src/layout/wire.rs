@@ -155,7 +155,7 @@ impl Layout {
 
     /// Whether the parameters are as many as `rank` asks for, and each one that a descriptor may hold: R14–R30 as far as these types can
     /// break them. Whether they fit the shape is another question.
-    pub(crate) fn check_parameters(&self, rank: usize) -> Result<(), DescriptorError> {
+    pub fn check_parameters(&self, rank: usize) -> Result<(), DescriptorError> {
         match self {
             Self::RowMajor
             | Self::ColumnMajor

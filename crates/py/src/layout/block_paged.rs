@@ -124,7 +124,7 @@ impl BlockPagedLayout {
         block_table: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         self.0
-            .validate_index_buffers(&numbers(seq_ptr)?, &numbers(block_table)?)
+            .validate_indices(&numbers(seq_ptr)?, &numbers(block_table)?)
             .or_raise()
     }
 
@@ -135,7 +135,7 @@ impl BlockPagedLayout {
     #[pyo3(signature = (quantization))]
     fn validate_quantization_compatibility(&self, quantization: &Bound<'_, PyAny>) -> PyResult<()> {
         self.0
-            .validate_quantization(&quantization::argument(quantization)?)
+            .validate_scheme(&quantization::argument(quantization)?)
             .or_raise()
     }
 

@@ -1,8 +1,6 @@
 //! The dense layouts: every element has an address that follows from its index.
 
-use hurray_core::{
-    Hilbert, InnerOrder, Layout as Core, Morton, Strides, TileLevel, TileOrder,
-};
+use hurray_core::{Hilbert, InnerOrder, Layout as Core, Morton, Strides, TileLevel, TileOrder};
 use pyo3::PyClassInitializer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

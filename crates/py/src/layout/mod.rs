@@ -40,8 +40,8 @@ enum Form {
     },
 }
 
-/// What private and unknown layouts are called; their class and tag tell them apart.
-const OPAQUE_NAME: &str = "extension";
+/// What an unknown layout is called, as a private one is; class and tag tell them apart.
+const UNKNOWN_NAME: &str = "extension";
 
 #[pymethods]
 impl Layout {
@@ -58,8 +58,8 @@ impl Layout {
     #[getter]
     fn name(&self) -> &'static str {
         match &self.0 {
-            Form::Known(layout) => name(layout),
-            Form::Unknown { .. } => OPAQUE_NAME,
+            Form::Known(layout) => layout.name(),
+            Form::Unknown { .. } => UNKNOWN_NAME,
         }
     }
 
@@ -68,7 +68,14 @@ impl Layout {
     #[getter]
     fn buffer_count(&self) -> Option<usize> {
         match &self.0 {
-            Form::Known(layout) => layout.buffer_count(),
+            Form::Known(layout) => {
+                // Only the buffers of a CSF layout depend on the rank, and its parameters have one.
+                let rank = match layout {
+                    Core::Csf(csf) => csf.mode_order.len(),
+                    _ => 0,
+                };
+                layout.buffer_count(rank)
+            }
             Form::Unknown { .. } => None,
         }
     }
@@ -83,7 +90,7 @@ impl Layout {
     /// Whether the layout has no buffers of its own: a composite head's.
     #[getter]
     fn is_virtual(&self) -> bool {
-        matches!(self.0, Form::Known(Core::Composite(_)))
+        matches!(&self.0, Form::Known(layout) if layout.is_virtual())
     }
 
     /// Checks that a tensor of this shape can have this layout. A dimension may be None.
@@ -93,7 +100,7 @@ impl Layout {
     #[pyo3(signature = (shape))]
     fn validate_against_shape(&self, shape: ShapeArgument) -> PyResult<()> {
         match &self.0 {
-            Form::Known(layout) => layout.validate_against_shape(&shape.0).or_raise(),
+            Form::Known(layout) => layout.validate(&shape.0).or_raise(),
             Form::Unknown { .. } => Ok(()),
         }
     }
@@ -128,25 +135,6 @@ fn checked<T: PyClass<BaseType = Layout>>(
 ) -> PyResult<PyClassInitializer<T>> {
     layout.check_parameters(rank).or_raise()?;
     Ok(initializer(layout, class))
-}
-
-/// The name that users know `layout` by.
-pub(crate) fn name(layout: &Core) -> &'static str {
-    match layout {
-        Core::RowMajor => "row_major",
-        Core::ColumnMajor => "col_major",
-        Core::Strided(_) => "strided",
-        Core::Tiled(_) => "tiled",
-        Core::Morton(_) => "morton",
-        Core::Coo(_) => "coo",
-        Core::Csr { .. } => "csr",
-        Core::Csc { .. } => "csc",
-        Core::Csf(_) => "csf",
-        Core::BlockPaged(_) => "block_paged",
-        Core::Composite(_) => "composite",
-        Core::Hilbert(_) => "hilbert",
-        Core::Private(_) => OPAQUE_NAME,
-    }
 }
 
 /// The object for `layout`.
