@@ -1,0 +1,374 @@
+//! Our own functions for our own handles.
+
+use std::ffi::c_char;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use super::status::{Failure, call};
+use super::{
+    HURRAY_C_ABI_VERSION, HURRAY_NO_STREAM, HurrayApi, HurrayBuffer, HurrayBufferInfo,
+    HurrayBufferList, HurrayBufferSync, last_error,
+};
+use crate::list::Handle;
+use crate::{Buffer, BufferList, Owner};
+
+/// The table at the head of every handle that this build makes. Its address tells them from others'.
+pub(crate) static TABLE: HurrayApi = HurrayApi {
+    struct_size: size_of::<HurrayApi>() as u32,
+    abi_version: HURRAY_C_ABI_VERSION,
+    list_len: Some(list_len),
+    list_get: Some(list_get),
+    list_destroy: Some(list_destroy),
+    list_release: Some(list_release),
+    list_release_after: Some(list_release_after),
+    buffer_info: Some(buffer_info),
+    buffer_sync: Some(buffer_sync),
+    buffer_wait: Some(buffer_wait),
+    buffer_wait_host: Some(buffer_wait_host),
+    event_release: Some(event_release),
+    last_error: Some(last_error_text),
+};
+
+/// Checks that `handle` is one of ours.
+///
+/// # Safety
+/// `handle` is NULL or a live handle of any library.
+pub(super) unsafe fn own<T>(handle: *const T, name: &'static str) -> Result<NonNull<T>, Failure> {
+    let handle = NonNull::new(handle.cast_mut()).ok_or(Failure::Null(name))?;
+    // SAFETY: every handle begins with its table.
+    let api = unsafe { handle.cast::<*const HurrayApi>().read_unaligned() };
+    if ptr::eq(api, &raw const TABLE) {
+        Ok(handle)
+    } else {
+        Err(Failure::Foreign(name))
+    }
+}
+
+/// Runs `body` over a list of ours, which stays the caller's.
+///
+/// # Safety
+/// `list` is NULL or a live list of any library, and is not destroyed meanwhile.
+pub(super) unsafe fn with_list<T>(
+    list: *const HurrayBufferList,
+    body: impl FnOnce(&BufferList) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    // SAFETY: a live list or NULL.
+    let list = unsafe { own(list, "list") }?;
+    // SAFETY: a list of ours came from `into_raw`; the value is only borrowed.
+    let list = std::mem::ManuallyDrop::new(unsafe { BufferList::from_raw(list) });
+    body(&list)
+}
+
+/// The handle behind a buffer of ours.
+///
+/// # Safety
+/// `buffer` is NULL or a live buffer of any library, and stays live for `'a`.
+pub(super) unsafe fn handle<'a>(buffer: *const HurrayBuffer) -> Result<&'a Handle, Failure> {
+    // SAFETY: a live buffer or NULL.
+    let buffer = unsafe { own(buffer, "buffer") }?;
+    // SAFETY: a buffer of ours is a `Handle`, and lives by the caller's word; what changes in it is atomic.
+    Ok(unsafe { buffer.cast::<Handle>().as_ref() })
+}
+
+fn at(list: &BufferList, index: u64) -> Result<&Handle, Failure> {
+    let handles = list.handles();
+    usize::try_from(index)
+        .ok()
+        .and_then(|index| handles.get(index))
+        .ok_or(Failure::Index {
+            index,
+            len: handles.len() as u64,
+        })
+}
+
+/// Writes `value` to `out` unless that is NULL.
+///
+/// # Safety
+/// `out` is NULL or valid for a write of a `T`.
+pub(super) unsafe fn write<T>(out: *mut T, value: T) -> Result<(), Failure> {
+    if out.is_null() {
+        return Err(Failure::Null("out"));
+    }
+    // SAFETY: not NULL, and so valid.
+    unsafe { out.write_unaligned(value) };
+    Ok(())
+}
+
+/// Checks that the struct at `out`, which begins with its size, holds `needed` bytes.
+///
+/// # Safety
+/// `out` is NULL or points to a struct that is as long as it says.
+pub(super) unsafe fn check_size<T>(out: *const T, name: &'static str) -> Result<(), Failure> {
+    if out.is_null() {
+        return Err(Failure::Null("out"));
+    }
+    // SAFETY: such a struct begins with its size.
+    let found = unsafe { out.cast::<u32>().read_unaligned() };
+    let needed = size_of::<T>();
+    if (found as usize) < needed {
+        return Err(Failure::ShortStruct {
+            name,
+            found,
+            needed,
+        });
+    }
+    Ok(())
+}
+
+pub(super) unsafe extern "C" fn list_len(list: *const HurrayBufferList, out: *mut u64) -> i32 {
+    call(|| {
+        // SAFETY: the ABI's caller passes NULL or a live list.
+        let len = unsafe { with_list(list, |list| Ok(list.len() as u64)) }?;
+        // SAFETY: the ABI's caller passes NULL or a variable of its own.
+        unsafe { write(out, len) }
+    })
+}
+
+pub(super) unsafe extern "C" fn list_get(
+    list: *const HurrayBufferList,
+    index: u64,
+    out: *mut *const HurrayBuffer,
+) -> i32 {
+    call(|| {
+        let find = |list: &BufferList| {
+            let handle = at(list, index)?;
+            if handle.is_released() {
+                return Err(Failure::Released(index));
+            }
+            Ok(ptr::from_ref(handle).cast())
+        };
+        // SAFETY: the ABI's caller passes NULL or a live list.
+        let handle = unsafe { with_list(list, find) }?;
+        // SAFETY: the ABI's caller passes NULL or a variable of its own.
+        unsafe { write(out, handle) }
+    })
+}
+
+/// Takes the list out of the caller's variable; `None` where it is NULL.
+///
+/// # Safety
+/// `list` is NULL or points to a variable that is NULL or a live list of any library.
+unsafe fn take_list(list: *mut *mut HurrayBufferList) -> Result<Option<BufferList>, Failure> {
+    if list.is_null() {
+        return Err(Failure::Null("list"));
+    }
+    // SAFETY: not NULL, and so a variable.
+    let taken = unsafe { list.read_unaligned() };
+    if taken.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: a live list.
+    let taken = unsafe { own(taken, "list") }?;
+    // SAFETY: the variable, as above.
+    unsafe { list.write_unaligned(ptr::null_mut()) };
+    // SAFETY: a list of ours came from `into_raw`, and the caller gives it up.
+    Ok(Some(unsafe { BufferList::from_raw(taken) }))
+}
+
+pub(super) unsafe extern "C" fn list_destroy(list: *mut *mut HurrayBufferList) -> i32 {
+    call(|| {
+        // SAFETY: the ABI's caller passes NULL or a variable with NULL or a live list of its own.
+        drop(unsafe { take_list(list) }?);
+        Ok(())
+    })
+}
+
+pub(super) unsafe extern "C" fn list_release(
+    list: *mut HurrayBufferList,
+    index: u64,
+    stream: usize,
+) -> i32 {
+    call(|| {
+        let release = |list: &BufferList| {
+            let handle = at(list, index)?;
+            check_stream(stream)?;
+            let buffer = handle.take().ok_or(Failure::Released(index))?;
+            release_buffer(buffer, stream).map_err(|(buffer, failure)| {
+                handle.put_back(buffer);
+                failure
+            })
+        };
+        // SAFETY: the ABI's caller passes NULL or a live list.
+        unsafe { with_list(list, release) }
+    })
+}
+
+pub(super) unsafe extern "C" fn list_release_after(
+    list: *mut *mut HurrayBufferList,
+    stream: usize,
+) -> i32 {
+    call(|| {
+        check_stream(stream)?;
+        if list.is_null() {
+            return Err(Failure::Null("list"));
+        }
+        if stream != HURRAY_NO_STREAM {
+            // SAFETY: not NULL, and so a variable.
+            let borrowed = unsafe { list.read_unaligned() };
+            if borrowed.is_null() {
+                return Ok(());
+            }
+            // SAFETY: a live list by the ABI.
+            unsafe { with_list(borrowed, |list| release_all(list, stream)) }?;
+        }
+        // SAFETY: the ABI's caller passes a variable with NULL or a live list of its own.
+        drop(unsafe { take_list(list) }?);
+        Ok(())
+    })
+}
+
+const fn check_stream(stream: usize) -> Result<(), Failure> {
+    if stream == 0 {
+        Err(Failure::StreamZero)
+    } else {
+        Ok(())
+    }
+}
+
+/// What letting go after a stream's work takes, which only the producer of the memory can do.
+const RELEASE_AFTER: Failure = Failure::Unsupported(
+    "let go of a buffer after a stream's work: keep the list until that work is done",
+);
+
+/// Lets go of `buffer` when the work on `stream` is done, or gives it back. A buffer of a foreign list is let go there, where nobody else here
+/// holds it: a second holder's work might run on another stream.
+fn release_buffer(buffer: Buffer, stream: usize) -> Result<(), (Buffer, Failure)> {
+    if stream == HURRAY_NO_STREAM {
+        return Ok(());
+    }
+    let (region, lent, owner) = buffer.into_parts();
+    let failure = match Arc::try_unwrap(owner) {
+        Ok(Owner::Slot(slot)) => match slot.release_after(stream) {
+            // The event goes back after its buffer here: before, a failure could not be undone.
+            Ok(()) => return Ok(()),
+            Err(failure) => (Owner::Slot(slot), failure),
+        },
+        Ok(owner) => (owner, RELEASE_AFTER),
+        Err(shared) => {
+            return Err((Buffer::from_parts(region, lent, shared), RELEASE_AFTER));
+        }
+    };
+    let (owner, failure) = failure;
+    Err((Buffer::from_parts(region, lent, Arc::new(owner)), failure))
+}
+
+/// [`release_buffer`] of all that is left, or of none unless a foreign producer refuses after it has accepted.
+fn release_all(list: &BufferList, stream: usize) -> Result<(), Failure> {
+    for handle in list.handles() {
+        if let Some(buffer) = handle.take() {
+            release_buffer(buffer, stream).map_err(|(buffer, failure)| {
+                handle.put_back(buffer);
+                failure
+            })?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) unsafe extern "C" fn buffer_info(
+    buffer: *const HurrayBuffer,
+    out: *mut HurrayBufferInfo,
+) -> i32 {
+    call(|| {
+        // SAFETY: the ABI's caller passes NULL or a live buffer.
+        let handle = unsafe { handle(buffer) }?;
+        // SAFETY: the ABI's caller passes NULL or a struct of the size that it says.
+        unsafe { check_size(out, "HurrayBufferInfo") }?;
+        let region = &handle.region;
+        let info = HurrayBufferInfo {
+            struct_size: size_of::<HurrayBufferInfo>() as u32,
+            flags: region.flags.bits(),
+            data: region.address.cast(),
+            byte_size: region.len as u64,
+            alignment: region.alignment(),
+            device_id: region.place.device_id,
+            device_tag: region.place.device.to_byte(),
+            memory_class: region.place.memory_class.to_byte(),
+            sync_mode: region.readiness.mode().to_byte(),
+            reserved: [0; 5],
+        };
+        // SAFETY: the struct is long enough.
+        unsafe { write(out, info) }
+    })
+}
+
+pub(super) unsafe extern "C" fn buffer_sync(
+    buffer: *const HurrayBuffer,
+    out: *mut HurrayBufferSync,
+) -> i32 {
+    call(|| {
+        // SAFETY: the ABI's caller passes NULL or a live buffer.
+        let handle = unsafe { handle(buffer) }?;
+        // SAFETY: the ABI's caller passes NULL or a struct of the size that it says.
+        unsafe { check_size(out, "HurrayBufferSync") }?;
+        if handle.is_event_released() {
+            return Err(Failure::HandleReleased);
+        }
+        let sync = HurrayBufferSync {
+            struct_size: size_of::<HurrayBufferSync>() as u32,
+            sync_mode: handle.region.readiness.mode().to_byte(),
+            reserved: [0; 3],
+            event: handle.event,
+            stream: handle.stream,
+        };
+        // SAFETY: the struct is long enough.
+        unsafe { write(out, sync) }
+    })
+}
+
+pub(super) unsafe extern "C" fn buffer_wait(buffer: *const HurrayBuffer, stream: usize) -> i32 {
+    call(|| {
+        // SAFETY: the ABI's caller passes NULL or a live buffer.
+        let handle = unsafe { handle(buffer) }?;
+        check_stream(stream)?;
+        if stream == HURRAY_NO_STREAM {
+            return Err(Failure::NoStream);
+        }
+        if handle.region.readiness.is_ready() {
+            return Ok(());
+        }
+        match handle.owner() {
+            Some(Owner::Slot(slot)) => slot.wait(stream),
+            Some(_) => Err(Failure::Unsupported(
+                "make a stream wait: wait for what `buffer_sync` gives",
+            )),
+            None => Err(Failure::HandleReleased),
+        }
+    })
+}
+
+pub(super) unsafe extern "C" fn buffer_wait_host(buffer: *const HurrayBuffer) -> i32 {
+    call(|| {
+        // SAFETY: the ABI's caller passes NULL or a live buffer.
+        let handle = unsafe { handle(buffer) }?;
+        if handle.region.readiness.is_ready() {
+            return Ok(());
+        }
+        match handle.owner() {
+            Some(Owner::Slot(slot)) => slot.wait_host(),
+            Some(_) => Err(Failure::Unsupported(
+                "wait on the host: wait for what `buffer_sync` gives",
+            )),
+            None => Err(Failure::HandleReleased),
+        }
+    })
+}
+
+pub(super) unsafe extern "C" fn event_release(list: *mut HurrayBufferList, index: u64) -> i32 {
+    call(|| {
+        let release = |list: &BufferList| {
+            let handle = at(list, index)?;
+            if handle.event.is_null() || !handle.is_released() && handle.release_event() {
+                Ok(())
+            } else {
+                Err(Failure::Released(index))
+            }
+        };
+        // SAFETY: the ABI's caller passes NULL or a live list.
+        unsafe { with_list(list, release) }
+    })
+}
+
+pub(super) unsafe extern "C" fn last_error_text() -> *const c_char {
+    last_error::get()
+}

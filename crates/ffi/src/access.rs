@@ -1,0 +1,97 @@
+//! Whether bytes may be given out.
+
+use hurray_core::{BufferHandle, SyncMode};
+use thiserror::Error;
+
+use crate::{Buffer, BufferFlags, Place};
+
+/// Who is going to use the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The host.
+    Host,
+    /// The device that holds the bytes.
+    Device,
+}
+
+/// Bytes that are not given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AccessError {
+    /// The row names another place or mode than the bytes have.
+    #[error(
+        "buffer {buffer} is declared `{mode}` on {row}, and its bytes are on {found}: they are given out only after `.to(\"cpu\")` or \
+         `.to(device)` has brought them together"
+    )]
+    Declared {
+        /// The buffer's index.
+        buffer: usize,
+        /// The row's mode.
+        mode: SyncMode,
+        /// The row's device and class.
+        row: Place,
+        /// Where the bytes are.
+        found: Place,
+    },
+    /// The bytes may still be written.
+    #[error(
+        "buffer {buffer} is `{mode}`: its bytes may still be written on {place}, and are given out only once they are `producer_synced`; \
+         `.synchronize()` waits for that, and `__hurray__` relays the tensor as it is"
+    )]
+    NotReady {
+        /// The buffer's index.
+        buffer: usize,
+        /// Its mode.
+        mode: SyncMode,
+        /// Where the bytes are.
+        place: Place,
+    },
+    /// The host cannot reach the bytes.
+    #[error("buffer {buffer} is on {place}, which the host cannot read: `.to(\"cpu\")` copies it")]
+    NotOnHost {
+        /// The buffer's index.
+        buffer: usize,
+        /// Where the bytes are.
+        place: Place,
+    },
+}
+
+/// Whether the bytes of `buffer`, number `index` of its tensor and described there by `row`, may be used by `reach` now. Every way to the bytes asks
+/// this, before it has done anything that others see.
+///
+/// # Errors
+/// Why not, and what would work.
+pub fn check(
+    index: usize,
+    row: &BufferHandle,
+    buffer: &Buffer,
+    reach: Reach,
+) -> Result<(), AccessError> {
+    let place = buffer.place();
+    if buffer.flags().contains(BufferFlags::DECLARED) {
+        return Err(AccessError::Declared {
+            buffer: index,
+            mode: row.sync_mode,
+            row: Place {
+                device: row.device,
+                device_id: place.device_id,
+                memory_class: row.memory_class,
+            },
+            found: place,
+        });
+    }
+    if !buffer.readiness().is_ready() {
+        return Err(AccessError::NotReady {
+            buffer: index,
+            mode: buffer.readiness().mode(),
+            place,
+        });
+    }
+    if reach == Reach::Host && !place.is_host_accessible() {
+        return Err(AccessError::NotOnHost {
+            buffer: index,
+            place,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,297 @@
+use std::fmt;
+use std::sync::Arc;
+
+use bitflags::bitflags;
+use hurray_core::memory::{AlignedBytes, declared_alignment};
+use hurray_core::{BufferHandle, DeviceTag, SyncMode};
+use thiserror::Error;
+
+use crate::lent::Lent;
+use crate::{Owner, Place, Readiness};
+
+bitflags! {
+    /// What else is true of a buffer. The bits are those of `HurrayBufferInfo.flags`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct BufferFlags: u32 {
+        /// Nobody writes to the bytes.
+        const READ_ONLY = 1;
+        /// The row names another place or mode than the bytes have. Such a buffer is relayed, and its bytes are refused.
+        const DECLARED = 2;
+    }
+}
+
+/// Memory that no buffer can be made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BufferError {
+    /// Bytes at NULL.
+    #[error("{len} bytes at address NULL")]
+    Null {
+        /// Bytes.
+        len: u64,
+    },
+    /// Bytes past the end of the address space, or more than half of it.
+    #[error("{len} bytes at {address:#x} do not fit the address space")]
+    Wraps {
+        /// The first byte.
+        address: usize,
+        /// Bytes.
+        len: u64,
+    },
+    /// A device without that memory class (S5, S6).
+    #[error("there is no {place} memory: `{}` has no class `{}`", place.device, place.memory_class)]
+    Place {
+        /// The pair that cannot be.
+        place: Place,
+    },
+    /// Memory of the CPU in another mode than producer-synced (R41).
+    #[error("memory of the cpu is always `producer_synced`, not `{mode}`")]
+    CpuMode {
+        /// The mode that was stated.
+        mode: SyncMode,
+    },
+    /// A slice that does not lie in its buffer.
+    #[error("{len} bytes from {offset} do not lie in a buffer of {bytes}")]
+    Slice {
+        /// The first byte.
+        offset: usize,
+        /// Bytes.
+        len: usize,
+        /// Bytes of the buffer.
+        bytes: usize,
+    },
+}
+
+/// Where bytes are and what they are like, without what keeps them alive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Region {
+    /// The first byte; meaningless when `len` is 0, and no host pointer on most devices.
+    pub(crate) address: *mut u8,
+    pub(crate) len: usize,
+    pub(crate) place: Place,
+    pub(crate) readiness: Readiness,
+    pub(crate) flags: BufferFlags,
+}
+
+impl Region {
+    /// Checks everything that can be wrong with the numbers.
+    pub(crate) fn new(
+        address: *mut u8,
+        len: u64,
+        place: Place,
+        readiness: Readiness,
+        flags: BufferFlags,
+    ) -> Result<Self, BufferError> {
+        if len > 0 && address.is_null() {
+            return Err(BufferError::Null { len });
+        }
+        let wraps = BufferError::Wraps {
+            address: address.addr(),
+            len,
+        };
+        let bytes = usize::try_from(len).map_err(|_| wraps)?;
+        if bytes > isize::MAX.unsigned_abs()
+            || bytes > 0 && address.addr().checked_add(bytes).is_none()
+        {
+            return Err(wraps);
+        }
+        if !place.memory_class.is_valid_on(place.device) {
+            return Err(BufferError::Place { place });
+        }
+        if place.device == DeviceTag::Cpu && !readiness.is_ready() {
+            return Err(BufferError::CpuMode {
+                mode: readiness.mode(),
+            });
+        }
+        Ok(Self {
+            address,
+            len: bytes,
+            place,
+            readiness,
+            flags,
+        })
+    }
+
+    /// As the address has it, at most 4096; 1 where there are no bytes.
+    pub(crate) fn alignment(&self) -> u32 {
+        declared_alignment(self.address.addr(), self.len)
+    }
+}
+
+/// Bytes somewhere and what keeps them alive.
+///
+/// ```text
+/// Buffer ──┐
+/// clone  ──┼─> Owner ──> bytes
+/// slice  ──┘
+/// ```
+///
+/// Clones and slices share the owner, which lets go of the bytes when the last of them is dropped. Nothing is copied.
+///
+/// Not promised: that the address is a host pointer (it is where [`Place::is_host_accessible`]), that bytes which are not read-only stay as they
+/// are, and that they may be read at all: [`access::check`](crate::access::check) says.
+#[derive(Clone)]
+pub struct Buffer {
+    region: Region,
+    // Before the owner, so that an event goes back before the bytes do.
+    lent: Option<Arc<Lent>>,
+    owner: Arc<Owner>,
+}
+
+// SAFETY: owner and event are `Send + Sync`; the address is a number to this type, which never reads what it points to. Whoever does, does so
+// in an unsafe block of their own.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// A buffer of `len` bytes at `address` that `owner` keeps alive: the one way in for memory that is not [`AlignedBytes`]. Alignment is
+    /// measured.
+    ///
+    /// # Safety
+    /// * `address` is valid for reads of `len` bytes, by whatever can reach `place`, until `owner` is dropped; nothing is asked of it where `len`
+    ///   is 0.
+    /// * Unless `flags` say read-only, it is valid for writes too.
+    /// * Once `readiness` says that bytes may be read, nobody writes to them except through this buffer's address.
+    ///
+    /// # Errors
+    /// Numbers that cannot be ([`BufferError`]). The owner is dropped then.
+    pub unsafe fn from_owner(
+        address: *mut u8,
+        len: usize,
+        place: Place,
+        readiness: Readiness,
+        flags: BufferFlags,
+        owner: Owner,
+    ) -> Result<Self, BufferError> {
+        let region = Region::new(address, len as u64, place, readiness, flags)?;
+        Ok(Self::from_parts(region, None, Arc::new(owner)))
+    }
+
+    /// The parts again.
+    pub(crate) fn from_parts(region: Region, lent: Option<Arc<Lent>>, owner: Arc<Owner>) -> Self {
+        Self {
+            region,
+            lent,
+            owner,
+        }
+    }
+
+    /// Where and what, what is lent with it, and who frees it.
+    pub(crate) fn into_parts(self) -> (Region, Option<Arc<Lent>>, Arc<Owner>) {
+        (self.region, self.lent, self.owner)
+    }
+
+    /// Where and what.
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// The address of the first byte, whatever it is an address of. Reading it is the caller's to justify, with
+    /// [`access::check`](crate::access::check).
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.region.address
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.region.len
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.region.len == 0
+    }
+
+    /// The alignment that the address has, in bytes, at most 4096; 1 where there are no bytes.
+    #[must_use]
+    pub fn alignment(&self) -> u32 {
+        self.region.alignment()
+    }
+
+    /// Where the bytes are.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        self.region.place
+    }
+
+    /// When the bytes may be read.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        self.region.readiness
+    }
+
+    /// What else is true of it.
+    #[must_use]
+    pub fn flags(&self) -> BufferFlags {
+        self.region.flags
+    }
+
+    /// Who frees the bytes.
+    #[must_use]
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// The row that describes this buffer, with the measured alignment.
+    #[must_use]
+    pub fn handle(&self) -> BufferHandle {
+        BufferHandle {
+            byte_size: self.region.len as u64,
+            alignment: self.alignment(),
+            device: self.region.place.device,
+            sync_mode: self.region.readiness.mode(),
+            memory_class: self.region.place.memory_class,
+        }
+    }
+
+    /// The `len` bytes from `offset` on, over the same owner.
+    ///
+    /// # Errors
+    /// [`BufferError::Slice`] where they do not lie in this buffer.
+    pub fn slice(&self, offset: usize, len: usize) -> Result<Self, BufferError> {
+        if offset
+            .checked_add(len)
+            .is_none_or(|end| end > self.region.len)
+        {
+            return Err(BufferError::Slice {
+                offset,
+                len,
+                bytes: self.region.len,
+            });
+        }
+        let mut slice = self.clone();
+        slice.region.address = self.region.address.wrapping_add(offset);
+        slice.region.len = len;
+        Ok(slice)
+    }
+
+    /// The same bytes, never to be written to.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.region.flags |= BufferFlags::READ_ONLY;
+        self
+    }
+}
+
+impl From<AlignedBytes> for Buffer {
+    fn from(mut bytes: AlignedBytes) -> Self {
+        let region = Region {
+            address: bytes.as_mut_ptr(),
+            len: bytes.len(),
+            place: Place::HOST,
+            readiness: Readiness::Ready,
+            flags: BufferFlags::empty(),
+        };
+        Self::from_parts(region, None, Arc::new(Owner::Allocation(bytes)))
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.region.fmt(f)
+    }
+}

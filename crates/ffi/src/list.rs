@@ -1,0 +1,343 @@
+use std::alloc::{Layout, alloc, dealloc};
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use hurray_core::TensorDescriptor;
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use crate::abi::{HURRAY_C_ABI_VERSION, HurrayApi, HurrayBufferList, HurrayCapsuleContext, TABLE};
+use crate::buffer::Region;
+use crate::lent::Lent;
+use crate::{Buffer, Owner, Tensor};
+
+/// A list that cannot be made.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum ListError {
+    /// A descriptor that cannot be written.
+    #[error(transparent)]
+    Descriptor(#[from] hurray_core::Error),
+    /// The system has no such block.
+    #[error("no memory for a list of {buffers} buffers and {descriptor_len} descriptor bytes")]
+    Memory {
+        /// Buffers.
+        buffers: usize,
+        /// Bytes of the descriptors.
+        descriptor_len: usize,
+    },
+}
+
+/// What the pointer of a capsule points to: N buffer handles, the capsule's context and the descriptor's bytes, in one allocation.
+///
+/// ```text
+///  ┌──────────┬──────────┬────────┬──────────┬─   ─┬────────────┬───────────────────┐
+///  │ api      │ context  │ len …  │ handle 0 │  …  │ handle N−1 │ descriptor bytes  │
+///  └──────────┴──────────┴────────┴──────────┴─   ─┴────────────┴───────────────────┘
+///  ^ HurrayBufferList*   │        │ api, region, Arc<Owner> ──> bytes   ^
+///             └─ context.descriptor ─────────────────────────────────────┘
+/// ```
+///
+/// Every handle has a reference of its own to the owner of its buffer and gives it up on its own; dropping the list gives up what is left.
+pub struct BufferList(NonNull<Header>);
+
+/// The front of the block.
+#[repr(C)]
+pub(crate) struct Header {
+    api: *const HurrayApi,
+    context: HurrayCapsuleContext,
+    /// Handles that follow, all initialised.
+    len: usize,
+    /// Handles that the block has room for.
+    room: usize,
+    /// The descriptor of the tensor that was exported, so that our own consumer need not read it again.
+    descriptor: Option<Arc<TensorDescriptor>>,
+}
+
+/// A buffer as C holds it, alone or in a list. Everything but the two references stays as it is, so that reading it never races with letting go.
+#[repr(C)]
+pub(crate) struct Handle {
+    api: *const HurrayApi,
+    pub(crate) region: Region,
+    pub(crate) event: *mut c_void,
+    pub(crate) stream: usize,
+    /// From `Arc::into_raw`, a reference of ours; NULL once the buffer has been let go.
+    owner: AtomicPtr<Owner>,
+    /// From `Arc::into_raw`, a reference of ours; NULL where there is none or it has been let go.
+    lent: AtomicPtr<Lent>,
+    event_released: AtomicBool,
+    /// Whether it lies in a list's block, which frees it.
+    pub(crate) in_list: bool,
+}
+
+impl Handle {
+    /// A handle that takes `buffer`.
+    pub(crate) fn new(buffer: Buffer, in_list: bool) -> Self {
+        let (region, lent, owner) = buffer.into_parts();
+        Self {
+            api: &raw const TABLE,
+            region,
+            event: lent.as_ref().map_or(ptr::null_mut(), |lent| lent.event()),
+            stream: lent.as_ref().map_or(0, |lent| lent.stream()),
+            owner: AtomicPtr::new(Arc::into_raw(owner).cast_mut()),
+            lent: AtomicPtr::new(
+                lent.map_or(ptr::null_mut(), |lent| Arc::into_raw(lent).cast_mut()),
+            ),
+            event_released: AtomicBool::new(false),
+            in_list,
+        }
+    }
+
+    /// Whether the buffer has been let go.
+    pub(crate) fn is_released(&self) -> bool {
+        self.owner.load(Ordering::Acquire).is_null()
+    }
+
+    /// Whether the event has been let go.
+    pub(crate) fn is_event_released(&self) -> bool {
+        self.event_released.load(Ordering::Acquire)
+    }
+
+    /// Lets the event go; false where that was done before.
+    pub(crate) fn release_event(&self) -> bool {
+        let first = !self.event_released.swap(true, Ordering::AcqRel);
+        drop(self.take_lent());
+        first
+    }
+
+    fn take_lent(&self) -> Option<Arc<Lent>> {
+        let lent = NonNull::new(self.lent.swap(ptr::null_mut(), Ordering::AcqRel))?;
+        // SAFETY: a non-NULL `lent` is a reference of ours from `into_raw`, and the swap makes this its only taker.
+        Some(unsafe { Arc::from_raw(lent.as_ptr()) })
+    }
+
+    /// Takes the buffer, as releasing it does; `None` where that was done before.
+    pub(crate) fn take(&self) -> Option<Buffer> {
+        let owner = NonNull::new(self.owner.swap(ptr::null_mut(), Ordering::AcqRel))?;
+        // SAFETY: a non-NULL `owner` is a reference of ours from `into_raw`, and the swap makes this its only taker.
+        let owner = unsafe { Arc::from_raw(owner.as_ptr()) };
+        Some(Buffer::from_parts(self.region, self.take_lent(), owner))
+    }
+
+    /// Undoes [`take`](Self::take).
+    pub(crate) fn put_back(&self, buffer: Buffer) {
+        let (_, lent, owner) = buffer.into_parts();
+        if let Some(lent) = lent {
+            self.lent
+                .store(Arc::into_raw(lent).cast_mut(), Ordering::Release);
+        }
+        self.owner
+            .store(Arc::into_raw(owner).cast_mut(), Ordering::Release);
+    }
+
+    /// The owner and a reference to what is lent, where neither has been let go. For calls that must not run beside a release of this buffer.
+    pub(crate) fn owner(&self) -> Option<&Owner> {
+        let owner = self.owner.load(Ordering::Acquire);
+        // SAFETY: a non-NULL `owner` is a reference of ours, which lives until a release; the caller's contract with C says that releases of a
+        // buffer come after all other calls on it.
+        unsafe { owner.as_ref() }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        drop(self.take());
+        drop(self.take_lent());
+    }
+}
+
+/// A block, and where the descriptor's bytes lie in it. The handles lie at [`HANDLES`].
+struct BlockLayout {
+    block: Layout,
+    descriptor: usize,
+}
+
+fn block_layout(len: usize, descriptor_len: usize) -> Option<BlockLayout> {
+    let (block, _) = Layout::new::<Header>()
+        .extend(Layout::array::<Handle>(len).ok()?)
+        .ok()?;
+    let (block, descriptor) = block
+        .extend(Layout::array::<u8>(descriptor_len).ok()?)
+        .ok()?;
+    Some(BlockLayout { block, descriptor })
+}
+
+/// Offset of the first handle in a block.
+const HANDLES: usize = size_of::<Header>().next_multiple_of(align_of::<Handle>());
+
+// SAFETY: the block is reached through this value only; handles are `Send + Sync` as their buffers are, and the table is constant.
+unsafe impl Send for BufferList {}
+// SAFETY: as above; what a shared reference changes is atomic.
+unsafe impl Sync for BufferList {}
+
+impl BufferList {
+    /// The list of `tensor`.
+    pub(crate) fn of_tensor(tensor: &Tensor) -> Result<Self, ListError> {
+        let descriptor = tensor.descriptor();
+        let mut list = Self::with_room(tensor.buffers().len(), &descriptor.encode()?)?;
+        for buffer in tensor.buffers() {
+            list.push(buffer.clone());
+        }
+        // SAFETY: the header is initialised, and `list` is the only way to it.
+        unsafe { list.0.as_mut() }.descriptor = Some(Arc::clone(descriptor));
+        Ok(list)
+    }
+
+    /// The list of these buffers and descriptor bytes.
+    pub(crate) fn of_parts(descriptors: &[u8], buffers: &[&Buffer]) -> Result<Self, ListError> {
+        let mut list = Self::with_room(buffers.len(), descriptors)?;
+        for &buffer in buffers {
+            list.push(buffer.clone());
+        }
+        Ok(list)
+    }
+
+    /// A list of no handles yet, with room for `room`.
+    pub(crate) fn with_room(room: usize, descriptor: &[u8]) -> Result<Self, ListError> {
+        let no_memory = ListError::Memory {
+            buffers: room,
+            descriptor_len: descriptor.len(),
+        };
+        let Some(layout) = block_layout(room, descriptor.len()) else {
+            return Err(no_memory);
+        };
+        // SAFETY: a block holds a header at least, so the layout is not empty.
+        let block = unsafe { alloc(layout.block) };
+        let block = NonNull::new(block).ok_or(no_memory)?;
+        // SAFETY: the descriptor's bytes lie at that offset of the block.
+        let bytes = unsafe { block.add(layout.descriptor) };
+        // SAFETY: the block has room for them there, and a fresh block overlaps nothing.
+        unsafe {
+            ptr::copy_nonoverlapping(descriptor.as_ptr(), bytes.as_ptr(), descriptor.len());
+        }
+        let header = block.cast::<Header>();
+        let value = Header {
+            api: &raw const TABLE,
+            context: HurrayCapsuleContext {
+                abi_version: HURRAY_C_ABI_VERSION,
+                struct_size: size_of::<HurrayCapsuleContext>() as u32,
+                descriptor: bytes.as_ptr(),
+                descriptor_len: descriptor.len() as u64,
+                api: &raw const TABLE,
+            },
+            len: 0,
+            room,
+            descriptor: None,
+        };
+        // SAFETY: the block begins with a header, at its alignment.
+        unsafe { header.write(value) };
+        Ok(Self(header))
+    }
+
+    /// Puts `buffer` behind the others. A list that has no more room lets it go.
+    pub(crate) fn push(&mut self, buffer: Buffer) {
+        let (len, room) = {
+            let header = self.header();
+            (header.len, header.room)
+        };
+        debug_assert!(len < room, "a list is made with room for all its buffers");
+        if len < room {
+            // SAFETY: handle `len` lies in the block, which has room for more than `len`.
+            let slot = unsafe { handles(self.0).add(len) };
+            // SAFETY: the slot is aligned and holds nothing yet.
+            unsafe { slot.write(Handle::new(buffer, true)) };
+            // SAFETY: the header is initialised, and `self` is the only way to it.
+            unsafe { self.0.as_mut() }.len = len + 1;
+        }
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: `with_room` initialised it, it lives as long as `self`, and it changes only through `&mut self`.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The handles.
+    pub(crate) fn handles(&self) -> &[Handle] {
+        // SAFETY: `len` handles are initialised, and live and stay where they are as long as `self`.
+        unsafe { slice::from_raw_parts(handles(self.0).as_ptr(), self.header().len) }
+    }
+
+    /// The context that belongs into the capsule; valid until the list is dropped.
+    #[must_use]
+    pub fn context(&self) -> NonNull<HurrayCapsuleContext> {
+        // SAFETY: the field lies in the header.
+        let context = unsafe { &raw mut (*self.0.as_ptr()).context };
+        // SAFETY: a field of an allocation is not at NULL.
+        unsafe { NonNull::new_unchecked(context) }
+    }
+
+    /// Buffers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.header().len
+    }
+
+    /// Whether there are no buffers.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The pointer that belongs into the capsule, and whoever holds it owns the list: it goes back through [`from_raw`](Self::from_raw),
+    /// [`consume`](crate::consume) or the table's `list_destroy`.
+    #[must_use]
+    pub fn into_raw(self) -> NonNull<HurrayBufferList> {
+        ManuallyDrop::new(self).0.cast()
+    }
+
+    /// The list that [`into_raw`](Self::into_raw) gave away.
+    ///
+    /// # Safety
+    /// `list` came from `into_raw` of this build, and its ownership comes with the call.
+    #[must_use]
+    pub unsafe fn from_raw(list: NonNull<HurrayBufferList>) -> Self {
+        Self(list.cast())
+    }
+
+    /// The descriptor of the tensor that was exported, if the list was made of one.
+    pub(crate) fn descriptor(&self) -> Option<&Arc<TensorDescriptor>> {
+        self.header().descriptor.as_ref()
+    }
+
+    /// The buffers, unless one has been let go.
+    pub(crate) fn into_buffers(self) -> Result<SmallVec<[Buffer; 3]>, Self> {
+        let mut buffers = SmallVec::with_capacity(self.len());
+        for handle in self.handles() {
+            let Some(buffer) = handle.take() else {
+                for (handle, buffer) in self.handles().iter().zip(buffers) {
+                    handle.put_back(buffer);
+                }
+                return Err(self);
+            };
+            buffers.push(buffer);
+        }
+        Ok(buffers)
+    }
+}
+
+/// The first handle of a block.
+fn handles(block: NonNull<Header>) -> NonNull<Handle> {
+    // SAFETY: a block is as long as its header and padding, at the end of which the handles begin.
+    unsafe { block.byte_add(HANDLES) }.cast()
+}
+
+impl Drop for BufferList {
+    fn drop(&mut self) {
+        let header = self.header();
+        let layout = block_layout(header.room, header.context.descriptor_len as usize);
+        let handles = ptr::slice_from_raw_parts_mut(handles(self.0).as_ptr(), header.len);
+        // SAFETY: `len` handles are initialised, and nothing uses them after this.
+        unsafe { ptr::drop_in_place(handles) };
+        // SAFETY: the header is initialised, and only its memory is used after this.
+        unsafe { ptr::drop_in_place(self.0.as_ptr()) };
+        // The layout was one when the block was made.
+        if let Some(layout) = layout {
+            // SAFETY: the block came from `alloc` with the layout of the same two numbers, which never change.
+            unsafe { dealloc(self.0.as_ptr().cast(), layout.block) };
+        }
+    }
+}

@@ -1,0 +1,259 @@
+use std::sync::Arc;
+
+use hurray_core::{
+    BufferHandle, DeviceTag, Layout, MIN_BUFFER_ALIGNMENT, MemoryClass, SyncMode, TensorDescriptor,
+};
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use crate::access::{self, AccessError, Reach};
+use crate::buffer::Region;
+use crate::{Buffer, BufferError, BufferFlags, BufferList, ListError};
+
+/// A descriptor and buffers that make no tensor.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum TensorError {
+    /// A descriptor that no tensor can have.
+    #[error(transparent)]
+    Descriptor(#[from] hurray_core::Error),
+    /// The head of a composite, which is no tensor of its own.
+    #[error("a composite's head owns no buffers: its members do")]
+    Head,
+    /// Another number of buffers than rows.
+    #[error("{buffers} buffers for a table of {rows} rows")]
+    BufferCount {
+        /// Rows of the table.
+        rows: usize,
+        /// Buffers that came.
+        buffers: usize,
+    },
+    /// Memory that no buffer can be made of.
+    #[error("buffer {buffer}: {source}")]
+    Buffer {
+        /// The buffer's index.
+        buffer: usize,
+        /// What is wrong with it.
+        source: BufferError,
+    },
+    /// A buffer on another device than its row's.
+    #[error("buffer {buffer} is on `{found}`, its row says `{row}`")]
+    Device {
+        /// The buffer's index.
+        buffer: usize,
+        /// The row's device.
+        row: DeviceTag,
+        /// The buffer's device.
+        found: DeviceTag,
+    },
+    /// A buffer of another memory class than its row's.
+    #[error("buffer {buffer} is `{found}` memory, its row says `{row}`")]
+    MemoryClass {
+        /// The buffer's index.
+        buffer: usize,
+        /// The row's class.
+        row: MemoryClass,
+        /// The buffer's class.
+        found: MemoryClass,
+    },
+    /// A buffer in another mode than its row's.
+    #[error("buffer {buffer} is `{found}`, its row says `{row}`")]
+    SyncMode {
+        /// The buffer's index.
+        buffer: usize,
+        /// The row's mode.
+        row: SyncMode,
+        /// The buffer's mode.
+        found: SyncMode,
+    },
+    /// Buffers of one tensor on several devices of one kind.
+    #[error("buffer {buffer} is on device {found}, a buffer before it on device {first}")]
+    DeviceId {
+        /// The buffer's index.
+        buffer: usize,
+        /// The device of the first buffer.
+        first: u32,
+        /// The device of this buffer.
+        found: u32,
+    },
+    /// A buffer with fewer bytes than its row.
+    #[error("buffer {buffer} has {found} bytes, its row says {row}")]
+    TooSmall {
+        /// The buffer's index.
+        buffer: usize,
+        /// The row's bytes.
+        row: u64,
+        /// The buffer's bytes.
+        found: u64,
+    },
+    /// A buffer whose address has less alignment than its row says, or than the format asks for.
+    #[error(
+        "buffer {buffer} is aligned to {measured} bytes as measured, and {declared} are declared"
+    )]
+    UnderAligned {
+        /// The buffer's index.
+        buffer: usize,
+        /// The row's alignment; at least 64.
+        declared: u32,
+        /// What the address has.
+        measured: u32,
+    },
+}
+
+/// A tensor: a descriptor, and buffers that are what its rows say. It never changes; clones share the owners.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    descriptor: Arc<TensorDescriptor>,
+    buffers: SmallVec<[Buffer; 3]>,
+}
+
+impl Tensor {
+    /// The one way to a tensor: everything that decides which bytes may be touched is checked here. The contents of index buffers are not
+    /// (`decisions.md` 2).
+    ///
+    /// A row's alignment is what the producer declared; [`Buffer::alignment`] is what the memory has.
+    ///
+    /// # Errors
+    /// What [`TensorDescriptor::validate`] finds, then the first buffer that is not what its row says.
+    pub fn new(
+        descriptor: impl Into<Arc<TensorDescriptor>>,
+        buffers: impl Into<SmallVec<[Buffer; 3]>>,
+    ) -> Result<Self, TensorError> {
+        let (descriptor, buffers) = (descriptor.into(), buffers.into());
+        check(&descriptor, buffers.iter().map(Buffer::region))?;
+        Ok(Self::from_checked(descriptor, buffers))
+    }
+
+    /// A tensor of parts that [`check`] passed.
+    pub(crate) fn from_checked(
+        descriptor: Arc<TensorDescriptor>,
+        buffers: SmallVec<[Buffer; 3]>,
+    ) -> Self {
+        Self {
+            descriptor,
+            buffers,
+        }
+    }
+
+    /// Everything the tensor declares about itself.
+    #[must_use]
+    pub fn descriptor(&self) -> &Arc<TensorDescriptor> {
+        &self.descriptor
+    }
+
+    /// Its buffers, in the order of the descriptor's table.
+    #[must_use]
+    pub fn buffers(&self) -> &[Buffer] {
+        &self.buffers
+    }
+
+    /// Whether all of its bytes may be used by `reach` now; see [`access::check`].
+    ///
+    /// # Errors
+    /// The first buffer whose bytes may not.
+    pub fn check_access(&self, reach: Reach) -> Result<(), AccessError> {
+        self.descriptor
+            .buffers
+            .iter()
+            .zip(&self.buffers)
+            .enumerate()
+            .try_for_each(|(index, (row, buffer))| access::check(index, row, buffer, reach))
+    }
+
+    /// The tensor as one list that can leave in a capsule: one allocation, which shares the owners.
+    ///
+    /// # Errors
+    /// A descriptor that cannot be written, or no memory.
+    pub fn export(&self) -> Result<BufferList, ListError> {
+        BufferList::of_tensor(self)
+    }
+
+    /// The parts again.
+    #[must_use]
+    pub fn into_parts(self) -> (Arc<TensorDescriptor>, SmallVec<[Buffer; 3]>) {
+        (self.descriptor, self.buffers)
+    }
+}
+
+/// Checks a descriptor, and then each region against its row, in the order of `docs/c-abi.md`.
+pub(crate) fn check<'a>(
+    descriptor: &TensorDescriptor,
+    regions: impl ExactSizeIterator<Item = &'a Region>,
+) -> Result<(), TensorError> {
+    if matches!(descriptor.layout, Layout::Composite(_)) {
+        return Err(TensorError::Head);
+    }
+    let rows = &descriptor.buffers;
+    if regions.len() != rows.len() {
+        return Err(TensorError::BufferCount {
+            rows: rows.len(),
+            buffers: regions.len(),
+        });
+    }
+    descriptor.validate()?;
+    let mut first = None;
+    for (buffer, (row, region)) in rows.iter().zip(regions).enumerate() {
+        check_row(buffer, row, region)?;
+        if !region.flags.contains(BufferFlags::DECLARED) {
+            let found = region.place.device_id;
+            let first = *first.get_or_insert(found);
+            if first != found {
+                return Err(TensorError::DeviceId {
+                    buffer,
+                    first,
+                    found,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_row(buffer: usize, row: &BufferHandle, region: &Region) -> Result<(), TensorError> {
+    let Region {
+        place, readiness, ..
+    } = *region;
+    if !region.flags.contains(BufferFlags::DECLARED) {
+        if place.device != row.device {
+            return Err(TensorError::Device {
+                buffer,
+                row: row.device,
+                found: place.device,
+            });
+        }
+        if place.memory_class != row.memory_class {
+            return Err(TensorError::MemoryClass {
+                buffer,
+                row: row.memory_class,
+                found: place.memory_class,
+            });
+        }
+        if readiness.mode() != row.sync_mode {
+            return Err(TensorError::SyncMode {
+                buffer,
+                row: row.sync_mode,
+                found: readiness.mode(),
+            });
+        }
+    }
+    let found = region.len as u64;
+    if found < row.byte_size {
+        return Err(TensorError::TooSmall {
+            buffer,
+            row: row.byte_size,
+            found,
+        });
+    }
+    // An empty row's address is never used.
+    if row.byte_size > 0 {
+        let declared = row.alignment.max(MIN_BUFFER_ALIGNMENT as u32);
+        if !region.address.addr().is_multiple_of(declared as usize) {
+            return Err(TensorError::UnderAligned {
+                buffer,
+                declared,
+                measured: region.alignment(),
+            });
+        }
+    }
+    Ok(())
+}
