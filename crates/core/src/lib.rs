@@ -13,6 +13,7 @@
 mod buffer;
 mod buffer_plan;
 pub mod composite;
+mod contents;
 mod descriptor;
 mod device;
 mod device_layer;
@@ -36,12 +37,14 @@ mod wire;
 
 pub use buffer::{BufferHandle, validate_buffer_placement, validate_colocation};
 pub use buffer_plan::{BufferName, PlannedBuffer};
+pub use contents::validate_contents;
 pub use descriptor::{ElementAddress, MemberRole, TensorDescriptor, Version};
 pub use device::{DeviceTag, MemoryClass};
 pub use device_layer::{DeviceError, DeviceLayer, Event, PointerFacts, Span, Stream};
 pub use element_type::ElementType;
 pub use error::{
-    BufferTableError, CompositeError, DescriptorError, Error, LayoutError, QuantizationError,
+    BufferTableError, CompositeError, ContentsError, DescriptorError, Error, LayoutError,
+    QuantizationError,
 };
 pub use extension_type::ExtensionType;
 pub use layout::{

@@ -6,6 +6,8 @@ use smallvec::SmallVec;
 
 use crate::QuantizationError;
 
+pub(crate) use fit::is_code;
+
 /// The section's bytes as they are on the wire.
 ///
 /// They are relayed unread: private, unknown and malformed schemes survive a decode and an encode (S18). [`scheme`](Self::scheme) reads them.

@@ -2,6 +2,7 @@
 
 mod buffer_table;
 mod composite;
+mod contents;
 mod descriptor;
 mod layout;
 mod quantization;
@@ -10,6 +11,7 @@ use thiserror::Error;
 
 pub use buffer_table::BufferTableError;
 pub use composite::CompositeError;
+pub use contents::ContentsError;
 pub use descriptor::DescriptorError;
 pub use layout::LayoutError;
 pub use quantization::QuantizationError;
@@ -30,6 +32,9 @@ pub enum Error {
     /// A buffer table that does not fit.
     #[error(transparent)]
     BufferTable(#[from] BufferTableError),
+    /// Index or parameter bytes that do not fit.
+    #[error(transparent)]
+    Contents(#[from] ContentsError),
     /// Members that do not fit.
     #[error(transparent)]
     Composite(#[from] CompositeError),
@@ -44,6 +49,7 @@ impl Error {
             Self::Layout(error) => error.rule(),
             Self::Quantization(error) => error.rule(),
             Self::BufferTable(error) => error.rule(),
+            Self::Contents(error) => error.rule(),
             Self::Composite(error) => error.rule(),
         }
     }
