@@ -108,8 +108,8 @@ impl ExtensionType {
 
     /// R46–R50.
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, DescriptorError> {
-        let section = reader.array::<{ Self::ENCODED_LEN }>("the extension type section")?;
-        let mut fields = Reader::new(&section);
+        let section = reader.block::<{ Self::ENCODED_LEN }>("the extension type section")?;
+        let mut fields = Reader::new(section);
         let bit_width = fields.u32("bit_width")?;
         let packing_factor = fields.u8("packing_factor")?;
         let is_float = fields.bool("is_float")?;

@@ -198,8 +198,8 @@ impl Statistics {
 
     /// R44, R45.
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, DescriptorError> {
-        let section = reader.array::<{ Self::ENCODED_LEN }>("the statistics section")?;
-        let mut fields = Reader::new(&section);
+        let section = reader.block::<{ Self::ENCODED_LEN }>("the statistics section")?;
+        let mut fields = Reader::new(section);
         let mask = fields.u32("computed_mask")?;
         if mask & !DEFINED != 0 {
             return Err(DescriptorError::StatisticsMask { mask });

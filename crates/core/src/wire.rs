@@ -50,15 +50,23 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    pub(crate) fn array<const N: usize>(
+    /// `N` bytes where they lie: a block that is there in full before its fields are read.
+    pub(crate) fn block<const N: usize>(
         &mut self,
         field: &'static str,
-    ) -> Result<[u8; N], DescriptorError> {
-        let Some((&taken, rest)) = self.rest.split_first_chunk::<N>() else {
+    ) -> Result<&'a [u8; N], DescriptorError> {
+        let Some((taken, rest)) = self.rest.split_first_chunk::<N>() else {
             return Err(self.truncated(field, N));
         };
         self.rest = rest;
         Ok(taken)
+    }
+
+    pub(crate) fn array<const N: usize>(
+        &mut self,
+        field: &'static str,
+    ) -> Result<[u8; N], DescriptorError> {
+        self.block(field).copied()
     }
 
     pub(crate) fn u8(&mut self, field: &'static str) -> Result<u8, DescriptorError> {

@@ -149,8 +149,7 @@ fn buffer_table(
 
 /// R33–R38.
 fn buffer_row(row: usize, reader: &mut Reader<'_>) -> Result<BufferHandle, DescriptorError> {
-    let bytes = reader.array::<ROW_LEN>("a buffer row")?;
-    let mut fields = Reader::new(&bytes);
+    let mut fields = Reader::new(reader.block::<ROW_LEN>("a buffer row")?);
     let byte_size = fields.u64("byte_size")?;
     let alignment = fields.u32("alignment")?;
     let [device, sync_mode, memory_class, reserved] = fields.array("device, sync, class")?;
