@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use hurray_core::TensorDescriptor;
 
-use crate::{Buffer, BufferList, ListError, Tensor, TensorError};
+use crate::{BufferList, ListError, Tensor, TensorError};
 
 /// What crosses in one capsule: a tensor, or a composite with all its members.
 #[derive(Clone, Debug)]
@@ -59,27 +59,57 @@ impl Composite {
     /// # Errors
     /// A descriptor that cannot be written, or no memory.
     pub fn export(&self) -> Result<BufferList, ListError> {
-        let mut descriptors = Vec::new();
-        let mut buffers = Vec::new();
-        self.collect(&mut descriptors, &mut buffers)?;
-        BufferList::of_parts(&descriptors, &buffers)
+        let (buffers, descriptor_len) = self.size()?;
+        let mut list = BufferList::with_room(buffers, descriptor_len)?;
+        self.encode_to(&mut &mut *list.descriptor_mut())?;
+        self.push_to(&mut list);
+        Ok(list)
     }
 
-    fn collect<'a>(
-        &'a self,
-        descriptors: &mut Vec<u8>,
-        buffers: &mut Vec<&'a Buffer>,
-    ) -> Result<(), ListError> {
-        descriptors.extend(self.head.encode()?);
+    /// Buffers and descriptor bytes of all members, and the head's bytes.
+    fn size(&self) -> Result<(usize, usize), ListError> {
+        let mut sum = (0_usize, self.head.encoded_len()?);
+        for member in &*self.members {
+            let (buffers, bytes) = match member {
+                Item::Tensor(tensor) => {
+                    (tensor.buffers().len(), tensor.descriptor().encoded_len()?)
+                }
+                Item::Composite(composite) => composite.size()?,
+            };
+            sum = (sum.0.saturating_add(buffers), sum.1.saturating_add(bytes));
+        }
+        Ok(sum)
+    }
+
+    /// Writes the descriptors in stream order to the front of `space`, which becomes what is left of it.
+    fn encode_to(&self, space: &mut &mut [u8]) -> Result<(), ListError> {
+        let encode = |descriptor: &TensorDescriptor, space: &mut &mut [u8]| {
+            let len = descriptor.encoded_len()?;
+            match space.split_off_mut(..len) {
+                Some(own) => descriptor.encode_to_slice(own),
+                None => descriptor.encode_to_slice(space),
+            }
+        };
+        encode(&self.head, space)?;
         for member in &*self.members {
             match member {
-                Item::Tensor(tensor) => {
-                    descriptors.extend(tensor.descriptor().encode()?);
-                    buffers.extend(tensor.buffers());
-                }
-                Item::Composite(composite) => composite.collect(descriptors, buffers)?,
+                Item::Tensor(tensor) => encode(tensor.descriptor(), space)?,
+                Item::Composite(composite) => composite.encode_to(space)?,
             }
         }
         Ok(())
+    }
+
+    fn push_to(&self, list: &mut BufferList) {
+        for member in &*self.members {
+            match member {
+                Item::Tensor(tensor) => {
+                    for buffer in tensor.buffers() {
+                        list.push(buffer.clone());
+                    }
+                }
+                Item::Composite(composite) => composite.push_to(list),
+            }
+        }
     }
 }

@@ -43,7 +43,10 @@ pub enum ListError {
 /// ```
 ///
 /// Every handle has a reference of its own to the owner of its buffer and gives it up on its own; dropping the list gives up what is left.
-pub struct BufferList(NonNull<Header>);
+pub struct BufferList {
+    /// The block's begin, whose provenance is the whole block.
+    block: NonNull<Header>,
+}
 
 /// The front of the block.
 #[repr(C)]
@@ -55,7 +58,7 @@ pub(crate) struct Header {
     /// Handles that the block has room for.
     room: usize,
     /// The descriptor of the tensor that was exported, so that our own consumer need not read it again.
-    descriptor: Option<Arc<TensorDescriptor>>,
+    tensor: Option<Arc<TensorDescriptor>>,
 }
 
 /// A buffer as C holds it, alone or in a list. Everything but the two references stays as it is, so that reading it never races with letting go.
@@ -178,31 +181,23 @@ impl BufferList {
     /// The list of `tensor`.
     pub(crate) fn of_tensor(tensor: &Tensor) -> Result<Self, ListError> {
         let descriptor = tensor.descriptor();
-        let mut list = Self::with_room(tensor.buffers().len(), &descriptor.encode()?)?;
+        let mut list = Self::with_room(tensor.buffers().len(), descriptor.encoded_len()?)?;
+        descriptor.encode_to_slice(list.descriptor_mut())?;
         for buffer in tensor.buffers() {
             list.push(buffer.clone());
         }
         // SAFETY: the header is initialised, and `list` is the only way to it.
-        unsafe { list.0.as_mut() }.descriptor = Some(Arc::clone(descriptor));
+        unsafe { list.block.as_mut() }.tensor = Some(Arc::clone(descriptor));
         Ok(list)
     }
 
-    /// The list of these buffers and descriptor bytes.
-    pub(crate) fn of_parts(descriptors: &[u8], buffers: &[&Buffer]) -> Result<Self, ListError> {
-        let mut list = Self::with_room(buffers.len(), descriptors)?;
-        for &buffer in buffers {
-            list.push(buffer.clone());
-        }
-        Ok(list)
-    }
-
-    /// A list of no handles yet, with room for `room`.
-    pub(crate) fn with_room(room: usize, descriptor: &[u8]) -> Result<Self, ListError> {
+    /// A list of no handles yet, with room for `room` of them and for `descriptor_len` bytes, which are zero.
+    pub(crate) fn with_room(room: usize, descriptor_len: usize) -> Result<Self, ListError> {
         let no_memory = ListError::Memory {
             buffers: room,
-            descriptor_len: descriptor.len(),
+            descriptor_len,
         };
-        let Some(layout) = block_layout(room, descriptor.len()) else {
+        let Some(layout) = block_layout(room, descriptor_len) else {
             return Err(no_memory);
         };
         // SAFETY: a block holds a header at least, so the layout is not empty.
@@ -210,27 +205,36 @@ impl BufferList {
         let block = NonNull::new(block).ok_or(no_memory)?;
         // SAFETY: the descriptor's bytes lie at that offset of the block.
         let bytes = unsafe { block.add(layout.descriptor) };
-        // SAFETY: the block has room for them there, and a fresh block overlaps nothing.
-        unsafe {
-            ptr::copy_nonoverlapping(descriptor.as_ptr(), bytes.as_ptr(), descriptor.len());
-        }
-        let header = block.cast::<Header>();
-        let value = Header {
+        // SAFETY: the block has room for so many there.
+        unsafe { bytes.write_bytes(0, descriptor_len) };
+        let block = block.cast::<Header>();
+        let header = Header {
             api: &raw const TABLE,
             context: HurrayCapsuleContext {
                 abi_version: HURRAY_C_ABI_VERSION,
                 struct_size: size_of::<HurrayCapsuleContext>() as u32,
                 descriptor: bytes.as_ptr(),
-                descriptor_len: descriptor.len() as u64,
+                descriptor_len: descriptor_len as u64,
                 api: &raw const TABLE,
             },
             len: 0,
             room,
-            descriptor: None,
+            tensor: None,
         };
         // SAFETY: the block begins with a header, at its alignment.
-        unsafe { header.write(value) };
-        Ok(Self(header))
+        unsafe { block.write(header) };
+        Ok(Self { block })
+    }
+
+    /// The descriptor's bytes, to write.
+    pub(crate) fn descriptor_mut(&mut self) -> &mut [u8] {
+        let context = &self.header().context;
+        let (bytes, len) = (
+            context.descriptor.cast_mut(),
+            context.descriptor_len as usize,
+        );
+        // SAFETY: `with_room` put so many initialised bytes there, which came from a pointer to write with, and `self` is the only way to them.
+        unsafe { slice::from_raw_parts_mut(bytes, len) }
     }
 
     /// Puts `buffer` behind the others. A list that has no more room lets it go.
@@ -242,30 +246,30 @@ impl BufferList {
         debug_assert!(len < room, "a list is made with room for all its buffers");
         if len < room {
             // SAFETY: handle `len` lies in the block, which has room for more than `len`.
-            let slot = unsafe { handles(self.0).add(len) };
+            let slot = unsafe { handles(self.block).add(len) };
             // SAFETY: the slot is aligned and holds nothing yet.
             unsafe { slot.write(Handle::new(buffer, true)) };
             // SAFETY: the header is initialised, and `self` is the only way to it.
-            unsafe { self.0.as_mut() }.len = len + 1;
+            unsafe { self.block.as_mut() }.len = len + 1;
         }
     }
 
     fn header(&self) -> &Header {
         // SAFETY: `with_room` initialised it, it lives as long as `self`, and it changes only through `&mut self`.
-        unsafe { self.0.as_ref() }
+        unsafe { self.block.as_ref() }
     }
 
     /// The handles.
     pub(crate) fn handles(&self) -> &[Handle] {
         // SAFETY: `len` handles are initialised, and live and stay where they are as long as `self`.
-        unsafe { slice::from_raw_parts(handles(self.0).as_ptr(), self.header().len) }
+        unsafe { slice::from_raw_parts(handles(self.block).as_ptr(), self.header().len) }
     }
 
     /// The context that belongs into the capsule; valid until the list is dropped.
     #[must_use]
     pub fn context(&self) -> NonNull<HurrayCapsuleContext> {
         // SAFETY: the field lies in the header.
-        let context = unsafe { &raw mut (*self.0.as_ptr()).context };
+        let context = unsafe { &raw mut (*self.block.as_ptr()).context };
         // SAFETY: a field of an allocation is not at NULL.
         unsafe { NonNull::new_unchecked(context) }
     }
@@ -286,7 +290,7 @@ impl BufferList {
     /// [`consume`](crate::consume) or the table's `list_destroy`.
     #[must_use]
     pub fn into_raw(self) -> NonNull<HurrayBufferList> {
-        ManuallyDrop::new(self).0.cast()
+        ManuallyDrop::new(self).block.cast()
     }
 
     /// The list that [`into_raw`](Self::into_raw) gave away.
@@ -295,12 +299,12 @@ impl BufferList {
     /// `list` came from `into_raw` of this build, and its ownership comes with the call.
     #[must_use]
     pub unsafe fn from_raw(list: NonNull<HurrayBufferList>) -> Self {
-        Self(list.cast())
+        Self { block: list.cast() }
     }
 
     /// The descriptor of the tensor that was exported, if the list was made of one.
     pub(crate) fn descriptor(&self) -> Option<&Arc<TensorDescriptor>> {
-        self.header().descriptor.as_ref()
+        self.header().tensor.as_ref()
     }
 
     /// The buffers, unless one has been let go.
@@ -329,15 +333,15 @@ impl Drop for BufferList {
     fn drop(&mut self) {
         let header = self.header();
         let layout = block_layout(header.room, header.context.descriptor_len as usize);
-        let handles = ptr::slice_from_raw_parts_mut(handles(self.0).as_ptr(), header.len);
+        let handles = ptr::slice_from_raw_parts_mut(handles(self.block).as_ptr(), header.len);
         // SAFETY: `len` handles are initialised, and nothing uses them after this.
         unsafe { ptr::drop_in_place(handles) };
         // SAFETY: the header is initialised, and only its memory is used after this.
-        unsafe { ptr::drop_in_place(self.0.as_ptr()) };
+        unsafe { ptr::drop_in_place(self.block.as_ptr()) };
         // The layout was one when the block was made.
         if let Some(layout) = layout {
             // SAFETY: the block came from `alloc` with the layout of the same two numbers, which never change.
-            unsafe { dealloc(self.0.as_ptr().cast(), layout.block) };
+            unsafe { dealloc(self.block.as_ptr().cast(), layout.block) };
         }
     }
 }

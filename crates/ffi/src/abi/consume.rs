@@ -1,6 +1,7 @@
 //! Taking a list out of a capsule.
 
 use std::ffi::c_void;
+use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
@@ -242,12 +243,13 @@ unsafe fn read_context(context: *const HurrayCapsuleContext) -> Result<Context, 
         return Err(ConsumeError::NullContext);
     }
     // SAFETY: every version begins with its number.
-    let found = unsafe { (&raw const (*context).abi_version).read_unaligned() };
+    let found = unsafe { context.cast::<u32>().read_unaligned() };
     if found != HURRAY_C_ABI_VERSION {
         return Err(ConsumeError::Version { found });
     }
+    let struct_size = context.wrapping_byte_add(offset_of!(HurrayCapsuleContext, struct_size));
     // SAFETY: in version 3 the size follows.
-    let found = unsafe { (&raw const (*context).struct_size).read_unaligned() };
+    let found = unsafe { struct_size.cast::<u32>().read_unaligned() };
     let needed = size_of::<HurrayCapsuleContext>();
     if (found as usize) < needed {
         return Err(ConsumeError::ShortContext { found, needed });

@@ -38,7 +38,7 @@ impl Functions {
             return Err(Failure::Null("api"));
         }
         // SAFETY: a table begins with its size.
-        let found = unsafe { (&raw const (*api).struct_size).read_unaligned() };
+        let found = unsafe { api.cast::<u32>().read_unaligned() };
         let needed = size_of::<HurrayApi>();
         if (found as usize) < needed {
             return Err(Failure::ShortStruct {

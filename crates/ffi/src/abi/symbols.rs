@@ -398,7 +398,8 @@ unsafe fn take_all(
     descriptor: &[u8],
 ) -> Result<BufferList, Failure> {
     // Who stands in the array twice shows when it is taken the second time; what was taken before goes back then.
-    let mut list = BufferList::with_room(entries.len(), descriptor)?;
+    let mut list = BufferList::with_room(entries.len(), descriptor.len())?;
+    list.descriptor_mut().copy_from_slice(descriptor);
     for (index, &entry) in entries.iter().enumerate() {
         // SAFETY: the entry is NULL or live.
         let taken =
