@@ -236,6 +236,11 @@ impl Buffer {
         &self.owner
     }
 
+    /// The same, to keep the bytes alive without the buffer.
+    pub(crate) fn shared_owner(&self) -> Arc<Owner> {
+        Arc::clone(&self.owner)
+    }
+
     /// The row that describes this buffer, with the measured alignment.
     #[must_use]
     pub fn handle(&self) -> BufferHandle {

@@ -9,6 +9,8 @@ pub mod abi;
 pub mod access;
 mod buffer;
 mod composite;
+pub mod dlpack;
+pub mod gather;
 mod lent;
 mod list;
 mod owner;

@@ -1,0 +1,27 @@
+//! DLPack both ways: a thin layer over dlpark's managed tensors.
+//!
+//! Out: [`export()`] makes a managed tensor of a [`Tensor`](crate::Tensor). In: [`Array::read`] checks what a foreign one says on numbers alone,
+//! and [`Array::borrow`] or [`Array::copy`] makes a tensor of it.
+//!
+//! Not promised: that a consumer honours READ_ONLY (torch writes to what it is told not to, C2), and that a producer sets IS_COPIED (C4).
+
+mod array;
+pub mod device;
+pub mod element_type;
+mod export;
+mod import;
+
+pub use array::{Array, ArrayError};
+pub use export::{Abi, ExportError, Exported, Options, announced_device, capsule_device, export};
+pub use import::{AllocateError, ImportError, allocate};
+
+/// Why elements were copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CopyReason {
+    /// The consumer asked for a copy.
+    Request,
+    /// There is no 64-byte boundary from which the memory is known to reach to the elements.
+    Alignment,
+    /// One side packs elements of less than a byte, the other does not (decision 18).
+    Packing,
+}
