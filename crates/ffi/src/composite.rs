@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
-use hurray_core::TensorDescriptor;
+use hurray_core::composite::Assembler;
+use hurray_core::{CompositeError, Layout, TensorDescriptor};
 
-use crate::{BufferList, ListError, Tensor, TensorError};
+use crate::{Buffer, BufferList, ListError, Tensor, TensorError};
 
 /// What crosses in one capsule: a tensor, or a composite with all its members.
 #[derive(Clone, Debug)]
@@ -24,7 +25,7 @@ impl Composite {
     /// A composite of members that fit its head.
     ///
     /// # Errors
-    /// The first rule of `layouts.md` § 8 that does not hold.
+    /// What [`TensorDescriptor::validate`] finds in the head, or the first rule of `layouts.md` § 8 that head and members break.
     pub fn new(
         head: impl Into<Arc<TensorDescriptor>>,
         members: impl Into<Arc<[Item]>>,
@@ -34,12 +35,53 @@ impl Composite {
             members: members.into(),
         };
         composite.head.validate()?;
+        let mut assembler = Assembler::new();
+        composite
+            .push_descriptors(&mut assembler)
+            .and_then(|()| assembler.finish())
+            .map_err(hurray_core::Error::from)?;
         Ok(composite)
     }
 
-    /// A composite of parts that were checked.
-    pub(crate) fn from_checked(head: Arc<TensorDescriptor>, members: Arc<[Item]>) -> Self {
-        Self { head, members }
+    fn push_descriptors(&self, assembler: &mut Assembler) -> Result<(), CompositeError> {
+        assembler.push(&self.head)?;
+        for member in &*self.members {
+            match member {
+                Item::Tensor(tensor) => {
+                    assembler.push(tensor.descriptor())?;
+                }
+                Item::Composite(composite) => composite.push_descriptors(assembler)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The composite of a head, of everything inside it in stream order, and of its buffers, all of which were checked.
+    pub(crate) fn from_checked(
+        head: Arc<TensorDescriptor>,
+        inside: Vec<Arc<TensorDescriptor>>,
+        mut buffers: Vec<Buffer>,
+    ) -> Self {
+        // From the back, so that a nested head finds its members made: the topmost ones of the stack, its first on top.
+        let mut made: Vec<Item> = Vec::new();
+        for descriptor in inside.into_iter().rev() {
+            let item = if let Layout::Composite(nested) = descriptor.layout {
+                let first = made.len().saturating_sub(nested.member_count as usize);
+                Item::Composite(Self {
+                    head: descriptor,
+                    members: made.drain(first..).rev().collect(),
+                })
+            } else {
+                let first = buffers.len().saturating_sub(descriptor.buffers.len());
+                let own = buffers.drain(first..).collect();
+                Item::Tensor(Tensor::from_checked(descriptor, own))
+            };
+            made.push(item);
+        }
+        Self {
+            head,
+            members: made.into_iter().rev().collect(),
+        }
     }
 
     /// The descriptor of the head.

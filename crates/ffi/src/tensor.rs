@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use hurray_core::{
-    BufferHandle, DeviceTag, Layout, MIN_BUFFER_ALIGNMENT, MemoryClass, SyncMode, TensorDescriptor,
+    BufferHandle, DeviceTag, MIN_BUFFER_ALIGNMENT, MemoryClass, SyncMode, TensorDescriptor,
 };
 use smallvec::SmallVec;
 use thiserror::Error;
@@ -20,6 +20,14 @@ pub enum TensorError {
     /// The head of a composite, which is no tensor of its own.
     #[error("a composite's head owns no buffers: its members do")]
     Head,
+    /// A descriptor of a composite, or one of its buffers.
+    #[error("item {item} of the composite: {source}")]
+    Member {
+        /// Which descriptor, in stream order; the head is 0.
+        item: usize,
+        /// What is wrong.
+        source: Box<TensorError>,
+    },
     /// Another number of buffers than rows.
     #[error("{buffers} buffers for a table of {rows} rows")]
     BufferCount {
@@ -180,7 +188,7 @@ pub(crate) fn check<'a>(
     descriptor: &TensorDescriptor,
     regions: impl ExactSizeIterator<Item = &'a Region>,
 ) -> Result<(), TensorError> {
-    if matches!(descriptor.layout, Layout::Composite(_)) {
+    if descriptor.layout.is_virtual() {
         return Err(TensorError::Head);
     }
     let rows = &descriptor.buffers;

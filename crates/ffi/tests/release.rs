@@ -565,6 +565,6 @@ fn a_mapped_file_is_an_owner() {
     let buffer = unsafe { Buffer::from_owner(address, len, Place::HOST, ready, flags, owner) };
     let view = buffer.unwrap().slice(4096, 904).unwrap();
     assert_eq!(view.alignment(), 4096);
-    assert_eq!(unsafe { view.as_ptr().add(903).read() }, 7);
+    assert_eq!(unsafe { view.as_ptr().wrapping_add(903).read() }, 7);
     assert!(view.flags().contains(BufferFlags::READ_ONLY));
 }

@@ -1,12 +1,14 @@
 //! Taking a list out of a capsule.
 
 use std::ffi::c_void;
+use std::iter;
 use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
 
-use hurray_core::{DeviceTag, Layout, MemoryClass, SyncMode, TensorDescriptor};
+use hurray_core::composite::Assembler;
+use hurray_core::{CompositeError, DeviceTag, MemoryClass, SyncMode, TensorDescriptor};
 use smallvec::SmallVec;
 use thiserror::Error;
 
@@ -59,7 +61,7 @@ pub enum ConsumeError {
     /// A list that begins with another table than its context names.
     #[error("the list begins with another function table than its context names")]
     OtherTable,
-    /// A descriptor that does not decode.
+    /// A descriptor that does not decode, or a composite that its members do not make.
     #[error(transparent)]
     Descriptor(hurray_core::Error),
     /// No descriptor where there should be one.
@@ -76,9 +78,6 @@ pub enum ConsumeError {
         /// Bytes that the context states.
         len: usize,
     },
-    /// Fewer members than a head declares.
-    #[error("the context's descriptors end before the composite has all its members")]
-    MissingMembers,
     /// A list of another length than the descriptors' tables.
     #[error("the list has {found} buffers, its descriptor {expected}")]
     ListLength {
@@ -170,15 +169,15 @@ pub unsafe fn consume(
     let plan = Plan::read(facts.descriptor()?)?;
     // SAFETY: the list is live, and the functions are its producer's.
     let entries = unsafe { read_list(list, &functions, plan.buffer_count()) }?;
-    plan.check(&mut entries.iter().map(|entry| &entry.region))?;
+    plan.check(entries.iter().map(|entry| &entry.region))?;
 
     // SAFETY: the list is the caller's to give; nothing fails from here on.
     let foreign = Arc::new(unsafe { ForeignList::new(list, functions) });
-    let mut buffers = entries
+    let buffers = entries
         .into_iter()
         .zip(0..)
         .map(|(entry, index)| entry.into_buffer(&foreign, index));
-    Ok(plan.into_item(&mut buffers))
+    Ok(plan.into_item(buffers))
 }
 
 /// Consumes a list of this build: its buffers are moved out with their owners.
@@ -202,14 +201,14 @@ fn consume_own(
     }
     let plan = match facts.descriptor().and_then(Plan::read).and_then(|plan| {
         check_len(list.len() as u64, plan.buffer_count())?;
-        plan.check(&mut list.handles().iter().map(|handle| &handle.region))?;
+        plan.check(list.handles().iter().map(|handle| &handle.region))?;
         Ok(plan)
     }) {
         Ok(plan) => plan,
         Err(error) => return Err((list, error)),
     };
     let buffers = list.into_buffers().map_err(released)?;
-    Ok(plan.into_item(&mut buffers.into_iter()))
+    Ok(plan.into_item(buffers.into_iter()))
 }
 
 /// A context of our version.
@@ -266,91 +265,94 @@ unsafe fn read_context(context: *const HurrayCapsuleContext) -> Result<Context, 
 /// What the descriptors of a capsule make of its buffers: an item without them.
 enum Plan {
     Tensor(Arc<TensorDescriptor>),
-    Composite(Arc<TensorDescriptor>, Vec<Self>),
+    Composite {
+        head: Arc<TensorDescriptor>,
+        /// Everything inside it, in stream order.
+        inside: Vec<Arc<TensorDescriptor>>,
+        buffer_count: usize,
+    },
 }
 
 impl Plan {
     /// Reads the descriptors of one item, which take all of `bytes`.
     fn read(bytes: &[u8]) -> Result<Self, ConsumeError> {
         let mut rest = bytes;
-        let mut open: Vec<(Arc<TensorDescriptor>, u32, Vec<Self>)> = Vec::new();
-        let root = 'root: loop {
-            if rest.is_empty() && !open.is_empty() {
-                return Err(ConsumeError::MissingMembers);
-            }
+        let mut next = || {
             let (descriptor, used) =
                 TensorDescriptor::decode(rest).map_err(ConsumeError::Descriptor)?;
             rest = rest.get(used..).unwrap_or_default();
-            let descriptor = Arc::new(descriptor);
-            let mut plan = match descriptor.layout {
-                Layout::Composite(head) if head.member_count > 0 => {
-                    open.push((descriptor, head.member_count, Vec::new()));
-                    continue;
-                }
-                Layout::Composite(_) => Self::Composite(descriptor, Vec::new()),
-                _ => Self::Tensor(descriptor),
-            };
-            // The plan completes its parent, which may complete its own.
-            loop {
-                let Some((head, missing, mut members)) = open.pop() else {
-                    break 'root plan;
-                };
-                members.push(plan);
-                if missing > 1 {
-                    open.push((head, missing.saturating_sub(1), members));
-                    break;
-                }
-                plan = Self::Composite(head, members);
-            }
+            Ok::<_, ConsumeError>((Arc::new(descriptor), rest.len()))
         };
-        if !rest.is_empty() {
+        let (first, mut left) = next()?;
+        let plan = if first.layout.is_virtual() {
+            let broken = |error: CompositeError| ConsumeError::Descriptor(error.into());
+            let mut inside = Vec::new();
+            let mut assembler = Assembler::new();
+            assembler.push(&first).map_err(broken)?;
+            while left > 0 && !assembler.is_complete() {
+                let descriptor;
+                (descriptor, left) = next()?;
+                assembler.push(&descriptor).map_err(broken)?;
+                inside.push(descriptor);
+            }
+            Self::Composite {
+                head: first,
+                inside,
+                buffer_count: assembler.finish().map_err(broken)?.buffer_count(),
+            }
+        } else {
+            Self::Tensor(first)
+        };
+        if left > 0 {
             return Err(ConsumeError::TrailingBytes {
-                used: bytes.len().saturating_sub(rest.len()),
+                used: bytes.len().saturating_sub(left),
                 len: bytes.len(),
             });
         }
-        Ok(root)
+        Ok(plan)
     }
 
     /// Rows of all descriptors.
     fn buffer_count(&self) -> usize {
         match self {
             Self::Tensor(descriptor) => descriptor.buffers.len(),
-            Self::Composite(_, members) => members.iter().map(Self::buffer_count).sum(),
+            Self::Composite { buffer_count, .. } => *buffer_count,
         }
     }
 
-    /// Checks every tensor against its part of `regions`, and every composite against its members.
-    fn check<'a>(
-        &self,
-        regions: &mut impl Iterator<Item = &'a Region>,
-    ) -> Result<(), ConsumeError> {
+    /// Checks every descriptor and its part of `regions`, of which there are [`buffer_count`](Self::buffer_count).
+    fn check<'a>(&self, mut regions: impl Iterator<Item = &'a Region>) -> Result<(), TensorError> {
+        let mut check = |descriptor: &TensorDescriptor| {
+            let own: SmallVec<[_; 3]> = regions.by_ref().take(descriptor.buffers.len()).collect();
+            tensor::check(descriptor, own.into_iter())
+        };
         match self {
-            Self::Tensor(descriptor) => {
-                let own: SmallVec<[&Region; 3]> =
-                    regions.by_ref().take(descriptor.buffers.len()).collect();
-                tensor::check(descriptor, own.into_iter())?;
+            Self::Tensor(descriptor) => check(descriptor),
+            Self::Composite { head, inside, .. } => {
+                for (item, descriptor) in iter::once(head).chain(inside).enumerate() {
+                    if descriptor.layout.is_virtual() {
+                        descriptor.validate().map_err(TensorError::from)
+                    } else {
+                        check(descriptor)
+                    }
+                    .map_err(|source| TensorError::Member {
+                        item,
+                        source: Box::new(source),
+                    })?;
+                }
                 Ok(())
             }
-            Self::Composite(_, members) => {
-                members.iter().try_for_each(|member| member.check(regions))
-            }
         }
     }
 
-    /// The item over `buffers`.
-    fn into_item(self, buffers: &mut impl Iterator<Item = Buffer>) -> Item {
+    /// The item over `buffers`, of which there are [`buffer_count`](Self::buffer_count).
+    fn into_item(self, buffers: impl Iterator<Item = Buffer>) -> Item {
         match self {
             Self::Tensor(descriptor) => {
-                let own = buffers.by_ref().take(descriptor.buffers.len()).collect();
-                Item::Tensor(Tensor::from_checked(descriptor, own))
+                Item::Tensor(Tensor::from_checked(descriptor, buffers.collect()))
             }
-            Self::Composite(head, members) => {
-                let members = members
-                    .into_iter()
-                    .map(|member| member.into_item(buffers))
-                    .collect();
-                Item::Composite(Composite::from_checked(head, members))
+            Self::Composite { head, inside, .. } => {
+                Item::Composite(Composite::from_checked(head, inside, buffers.collect()))
             }
         }
     }

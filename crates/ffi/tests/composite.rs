@@ -1,0 +1,271 @@
+//! A composite crosses in one list: the head's descriptor and each member's, and the members' buffers, in stream order.
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "every capsule here is made here, and consumed or destroyed once"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "in tests a panic is the report"
+)]
+
+mod producer;
+mod tensors;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hurray_core::memory::AlignedBytes;
+use hurray_core::{
+    CompositeHead, CompositionRule, ElementType, Layout, Shard, SyncMode, TensorDescriptor,
+};
+use hurray_ffi::abi::{HurrayBufferList, HurrayCapsuleContext};
+use hurray_ffi::{Buffer, Composite, ConsumeError, Item, Tensor, TensorError, consume};
+use producer::{List, destroy};
+use tensors::{cuda_row, host_row, host_tensor, plain};
+
+fn head(rule: CompositionRule, shape: &[u64], member_count: u32) -> TensorDescriptor {
+    TensorDescriptor {
+        layout: Layout::Composite(CompositeHead { rule, member_count }),
+        buffers: [].as_slice().into(),
+        ..plain(ElementType::Float32, shape, host_row(0))
+    }
+}
+
+/// Rows `at .. at + count` of a float32 `[8, 4]`.
+fn shard(at: u64, count: u64) -> TensorDescriptor {
+    TensorDescriptor {
+        shard: Some(Shard {
+            parent_shape: [8, 4].as_slice().into(),
+            offset: [at, 0].as_slice().into(),
+        }),
+        ..plain(
+            ElementType::Float32,
+            &[count, 4],
+            host_row(count as usize * 16),
+        )
+    }
+}
+
+fn tensor(descriptor: TensorDescriptor) -> Item {
+    let buffer =
+        Buffer::from(AlignedBytes::zeroed(descriptor.buffers[0].byte_size as usize).unwrap());
+    Item::Tensor(Tensor::new(descriptor, [buffer].as_slice()).unwrap())
+}
+
+fn group(members: Vec<Item>) -> Composite {
+    Composite::new(
+        head(CompositionRule::Group, &[], members.len() as u32),
+        members,
+    )
+    .unwrap()
+}
+
+fn partition() -> Composite {
+    let members = [(0, 3), (3, 1), (4, 4)].map(|(at, count)| tensor(shard(at, count)));
+    Composite::new(head(CompositionRule::Partition, &[8, 4], 3), members).unwrap()
+}
+
+fn consumed(composite: &Composite) -> Composite {
+    let list = composite.export().unwrap();
+    let context = list.context().as_ptr();
+    match unsafe { consume(list.into_raw().as_ptr(), context) }.unwrap() {
+        Item::Composite(composite) => composite,
+        Item::Tensor(_) => panic!("a tensor"),
+    }
+}
+
+/// Descriptors and addresses in stream order.
+fn flat(composite: &Composite) -> (Vec<TensorDescriptor>, Vec<*mut u8>) {
+    let mut all = (vec![TensorDescriptor::clone(composite.head())], Vec::new());
+    for member in composite.members() {
+        match member {
+            Item::Tensor(tensor) => {
+                all.0.push(TensorDescriptor::clone(tensor.descriptor()));
+                all.1.extend(tensor.buffers().iter().map(Buffer::as_ptr));
+            }
+            Item::Composite(composite) => {
+                let (descriptors, addresses) = flat(composite);
+                all.0.extend(descriptors);
+                all.1.extend(addresses);
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn a_partition_comes_back_as_it_went() {
+    let sent = partition();
+    let got = consumed(&sent);
+    assert_eq!(flat(&got), flat(&sent));
+    assert_eq!(got.members().len(), 3);
+}
+
+#[test]
+fn nested_groups_come_back_as_they_went() {
+    let quantized = || Item::Tensor(host_tensor());
+    let inner = group(vec![quantized(), Item::Composite(partition()), quantized()]);
+    let empty = group(Vec::new());
+    let sent = group(vec![
+        Item::Composite(inner),
+        Item::Composite(empty),
+        quantized(),
+        Item::Composite(group(vec![Item::Composite(partition())])),
+    ]);
+    let got = consumed(&sent);
+    assert_eq!(flat(&got), flat(&sent));
+    assert_eq!(got.members().len(), 4);
+    let Item::Composite(inner) = &got.members()[0] else {
+        panic!("a tensor")
+    };
+    assert_eq!(inner.members().len(), 3);
+}
+
+#[test]
+fn a_composite_without_buffers_is_a_list_without_buffers() {
+    let sent = group(Vec::new());
+    assert!(sent.export().unwrap().is_empty());
+    assert_eq!(flat(&consumed(&sent)), flat(&sent));
+}
+
+#[test]
+fn members_that_do_not_fit_make_no_composite() {
+    let members = [(0, 3), (4, 4)].map(|(at, count)| tensor(shard(at, count)));
+    let error = Composite::new(
+        head(CompositionRule::Partition, &[8, 4], 2),
+        members.clone(),
+    );
+    let TensorError::Descriptor(error) = error.unwrap_err() else {
+        panic!("another error")
+    };
+    assert_eq!(error.rule(), "A12");
+    for count in [0, 1, 3] {
+        assert!(Composite::new(head(CompositionRule::Group, &[], count), members.clone()).is_err());
+    }
+}
+
+fn foreign(descriptors: &[TensorDescriptor]) -> Box<List> {
+    List::new(&descriptors.iter().collect::<Vec<_>>())
+}
+
+fn consume_foreign(
+    (list, context): (*mut HurrayBufferList, *const HurrayCapsuleContext),
+) -> Result<Item, ConsumeError> {
+    unsafe { consume(list, context) }.inspect_err(|_| destroy(list))
+}
+
+/// Members may lie on different devices, and their indices count from their own first buffer.
+#[test]
+fn a_foreign_composite_over_two_devices_is_taken_and_let_go_member_by_member() {
+    let row = cuda_row(16, SyncMode::Event);
+    let descriptors = [
+        head(CompositionRule::Group, &[], 2),
+        tensors::quantized(tensors::SIZES.map(host_row)),
+        plain(ElementType::Float32, &[4], row),
+    ];
+    let list = foreign(&descriptors);
+    let log = Arc::clone(&list.log);
+    let Ok(Item::Composite(got)) = consume_foreign(list.into_capsule()) else {
+        panic!("no composite")
+    };
+    assert_eq!(flat(&got).0, descriptors);
+    let second = got.members()[1].clone();
+    drop(got);
+    assert_eq!(log.counts(), [1, 1, 1, 0]);
+    drop(second);
+    assert_eq!(log.counts(), [1, 1, 1, 1]);
+    assert_eq!(log.event_counts(), [0, 0, 0, 1]);
+    assert_eq!(log.destroyed(), 1);
+}
+
+#[test]
+fn a_foreign_composite_that_is_torn_or_goes_on_is_refused() {
+    let whole = [
+        head(CompositionRule::Group, &[], 2),
+        shard(0, 3),
+        shard(3, 1),
+    ];
+    let error = consume_foreign(foreign(&whole[..2]).into_capsule()).unwrap_err();
+    assert!(
+        matches!(&error, ConsumeError::Descriptor(error) if error.rule() == "A9"),
+        "{error}"
+    );
+    let more = [&whole[..], &[shard(4, 4)]].concat();
+    let error = consume_foreign(foreign(&more).into_capsule()).unwrap_err();
+    assert!(
+        matches!(error, ConsumeError::TrailingBytes { .. }),
+        "{error}"
+    );
+    let mut list = foreign(&whole);
+    list.len = 1;
+    let error = consume_foreign(list.into_capsule()).unwrap_err();
+    let (found, expected) = (1, 2);
+    assert_eq!(error, ConsumeError::ListLength { found, expected });
+    assert!(consume_foreign(foreign(&whole).into_capsule()).is_ok());
+}
+
+#[test]
+fn a_member_is_checked_against_its_own_buffers() {
+    let whole = [
+        head(CompositionRule::Group, &[], 2),
+        shard(0, 3),
+        shard(3, 1),
+    ];
+    let mut list = foreign(&whole);
+    list.buffers[1].info.byte_size = 15;
+    let error = consume_foreign(list.into_capsule()).unwrap_err();
+    let (buffer, row, found) = (0, 16, 15);
+    let source = Box::new(TensorError::TooSmall { buffer, row, found });
+    assert_eq!(error, TensorError::Member { item: 2, source }.into());
+}
+
+#[test]
+fn heads_nest_64_deep_and_no_deeper() {
+    for (depth, accepted) in [(64, true), (65, false), (10_000, false)] {
+        let mut descriptors = vec![head(CompositionRule::Group, &[], 1); depth];
+        descriptors.push(plain(ElementType::Uint8, &[64], host_row(64)));
+        let got = consume_foreign(foreign(&descriptors).into_capsule());
+        assert_eq!(got.is_ok(), accepted, "{depth}");
+    }
+}
+
+/// A `member_count` is a claim: nothing is allocated for it.
+#[test]
+fn a_head_that_claims_four_billion_members_costs_nothing() {
+    let torn = [head(CompositionRule::Group, &[], u32::MAX - 1), shard(0, 3)];
+    let error = consume_foreign(foreign(&torn).into_capsule()).unwrap_err();
+    assert!(
+        matches!(&error, ConsumeError::Descriptor(error) if error.rule() == "A9"),
+        "{error}"
+    );
+}
+
+/// Ten times the members take at most 12 times the time.
+#[test]
+fn a_composite_takes_time_in_line_with_its_members() {
+    let time = |count: u64| {
+        let mut parent = head(CompositionRule::Partition, &[count, 4], count as u32);
+        parent.shape = [count, 4].as_slice().into();
+        let mut descriptors = vec![parent];
+        for at in 0..count {
+            let mut member = shard(at, 1);
+            member.shard = Some(Shard {
+                parent_shape: [count, 4].as_slice().into(),
+                offset: [at, 0].as_slice().into(),
+            });
+            descriptors.push(member);
+        }
+        let shortest = (0..5).map(|_| {
+            let capsule = foreign(&descriptors).into_capsule();
+            let start = Instant::now();
+            let got = consume_foreign(capsule).unwrap();
+            let taken = start.elapsed();
+            drop(got);
+            taken
+        });
+        shortest.min().unwrap_or(Duration::MAX)
+    };
+    let (few, many) = (time(2_000), time(20_000));
+    assert!(many < few * 12, "{few:?} for 2,000, {many:?} for 20,000");
+}
