@@ -34,7 +34,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     quantization::register(module)?;
     shard::register(module)?;
     statistics::register(module)?;
-    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    // Not a name that `from hurray import *` gives.
+    module.setattr("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("MIN_BUFFER_ALIGNMENT", hurray_core::MIN_BUFFER_ALIGNMENT)?;
     module.add("PAGE_ALIGNMENT", hurray_core::PAGE_ALIGNMENT)?;
     Ok(())

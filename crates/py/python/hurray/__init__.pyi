@@ -8,7 +8,6 @@ from hurray import device as device
 from hurray import dtype as dtype
 
 __version__: Final[str]
-__all__: list[str]
 
 MIN_BUFFER_ALIGNMENT: Final = 64
 PAGE_ALIGNMENT: Final = 4096

@@ -1,0 +1,35 @@
+"""The exceptions and their places among Python's."""
+
+import builtins
+
+import pytest
+
+import hurray
+
+BASES = {
+    "UnsupportedError": NotImplementedError,
+    "InvalidDescriptorError": ValueError,
+    "BufferError": ValueError,
+    "CopyRequiredError": ValueError,
+    "InternalError": RuntimeError,
+}
+
+
+@pytest.mark.parametrize(("name", "base"), BASES.items())
+def test_base_and_name(name: str, base: type[Exception]) -> None:
+    error = getattr(hurray, name)
+    assert error.__bases__ == (base,)
+    assert (error.__module__, error.__qualname__) == ("hurray", name)
+    assert error.__doc__
+
+
+def test_the_buffer_error_is_not_the_built_in() -> None:
+    assert not issubclass(hurray.BufferError, builtins.BufferError)
+    assert hurray.BufferError is not builtins.BufferError
+
+
+def test_text_names_the_numbers() -> None:
+    with pytest.raises(hurray.InvalidDescriptorError, match="63"):
+        hurray.NF4(1, 63, 1)
+    with pytest.raises(hurray.InvalidDescriptorError, match="0 bytes"):
+        hurray.Descriptor.decode(b"")
