@@ -112,13 +112,25 @@ impl Raise for LayoutError {
 
 impl Raise for QuantizationError {
     fn raise(self) -> PyErr {
-        InvalidDescriptorError::new_err(self.to_string())
+        let text = self.to_string();
+        match self {
+            Self::ParameterSize { .. } => BufferError::new_err(text),
+            _ => InvalidDescriptorError::new_err(text),
+        }
     }
 }
 
+/// A buffer of the wrong size is the buffer's fault; a table that fits no buffers at all is the descriptor's.
 impl Raise for BufferTableError {
     fn raise(self) -> PyErr {
-        BufferError::new_err(self.to_string())
+        let text = self.to_string();
+        match self {
+            Self::TooSmall { .. }
+            | Self::ByteOffsetPastEnd { .. }
+            | Self::BeforeStart { .. }
+            | Self::PaddedBlocks { .. } => BufferError::new_err(text),
+            _ => InvalidDescriptorError::new_err(text),
+        }
     }
 }
 
