@@ -48,7 +48,8 @@ def test_other_distributions_and_odd_path_entries_do_not_matter(tmp_path: Path) 
     (tmp_path / "pyhurray").mkdir()
     archive = tmp_path / "archive.zip"
     archive.write_bytes(b"")
-    done = import_in_a_process("import hurray", tmp_path, archive, tmp_path / "missing")
+    odd = "sys.path += [b'bytes', 3, None, 'nul\\0byte', '']"
+    done = import_in_a_process(f"{odd}; import hurray", tmp_path, archive, tmp_path / "missing")
     assert done.returncode == 0, done.stderr
 
 

@@ -13,9 +13,12 @@ def _installed_pyhurray() -> str | None:
     """The metadata folder of an installed pyhurray, whose module is called `hurray` as well."""
     # importlib.metadata knows too, but takes some 40 ms to import, longer than all of hurray.
     for folder in _sys.path:
+        # Anybody may put anything on the path; the import system passes over what is no folder.
+        if not isinstance(folder, str):
+            continue
         try:
             names = _os.listdir(folder or _os.curdir)
-        except OSError:
+        except (OSError, ValueError):
             continue
         for name in names:
             if name.startswith("pyhurray-") and name.endswith((".dist-info", ".egg-info")):
