@@ -189,15 +189,14 @@ fn quantization(reader: &mut Reader<'_>) -> Result<QuantizationSection, Descript
     Ok(QuantizationSection::from_bytes(payload))
 }
 
-/// R51, R52.
+/// R51, R52. The role is judged before the reserved bytes are read.
 fn member(reader: &mut Reader<'_>) -> Result<MemberRole, DescriptorError> {
-    let [role, reserved @ ..] = reader.array::<MEMBER_LEN>("the member section")?;
-    let role = match role {
+    let role = match reader.u8("member_role")? {
         0 => MemberRole::Correction,
         1 => MemberRole::Base,
         value => return Err(DescriptorError::MemberRole { value }),
     };
-    if reserved != [0; MEMBER_LEN - 1] {
+    if !reader.is_zero::<{ MEMBER_LEN - 1 }>("the member section's reserved bytes")? {
         return Err(DescriptorError::MemberReserved);
     }
     Ok(role)

@@ -176,7 +176,7 @@ fn buffer() -> impl Strategy<Value = BufferHandle> {
 
 /// A scheme whose parameters hold without a tensor.
 pub(crate) fn scheme() -> impl Strategy<Value = QuantizationScheme> {
-    let index = || 0..u32::MAX;
+    let index = || prop_oneof![0..5_u32, 0..u32::MAX];
     let scale = any::<f32>().prop_filter("Q10", |scale| scale.is_finite() && *scale != 0.0);
     let scale_types = [ScaleType::Float16, ScaleType::Bfloat16, ScaleType::Float32];
     prop_oneof![
@@ -293,7 +293,9 @@ fn statistics_of(mask: u32, nnz: u64, floats: [u64; 6], bytes: [u8; 4]) -> Stati
 fn extension_type() -> impl Strategy<Value = ExtensionType> {
     let bit_width = prop_oneof![select(&[1, 2, 4, 8, 16, 12]), 8..=u32::MAX];
     let flags = proptest::array::uniform4(any::<bool>());
-    let bits = (any::<u8>(), any::<u8>(), any::<u8>(), any::<u32>());
+    let sign_bits = prop_oneof![0..=1_u8, any::<u8>()];
+    let float = (sign_bits, any::<u8>(), any::<u8>(), any::<u32>());
+    let bits = prop_oneof![Just((0, 0, 0, 0)), float];
     (bit_width, flags, bits).prop_map(
         |(
             bit_width,
