@@ -1,4 +1,5 @@
 //! Tensors out through DLPack. Case numbers are those of the collected public reports, named beside each.
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
 use dlpark::ffi::{DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLTensor};
 use dlpark::{DlpackFlags, Managed, ManagedTensorBase};

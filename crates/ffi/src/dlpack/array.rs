@@ -254,6 +254,12 @@ impl Array {
         measure_alignment(self.extent.start)
     }
 
+    /// Bytes from the lowest to the highest element.
+    #[must_use]
+    pub fn byte_len(&self) -> usize {
+        self.extent.len()
+    }
+
     /// The layout: row-major or column-major where the strides say so, leaving dimensions of one element out of account (A5).
     pub(super) fn layout(&self) -> Layout {
         if is_row_major(&self.shape, &self.strides) {
@@ -278,35 +284,16 @@ impl Array {
             && (self.offsets.lo.rem_euclid(4), self.offsets.hi.rem_euclid(4)) != (0, 3)
     }
 
-    /// The address at which a buffer over these elements may begin: the 64-byte boundary at or before the first of them, if the owner's memory is
-    /// known to reach there (decision 19). `reach` is that memory, where more is known of it than the elements.
+    /// Why the elements must be copied to become a tensor's, if they must; `copy` is what the caller asks for.
     #[must_use]
-    pub fn boundary(&self, reach: Option<&Range<usize>>) -> Option<usize> {
-        let first = self.extent.start;
-        let boundary = first - first % MIN_BUFFER_ALIGNMENT;
-        let is_known = boundary == first
-            || reach.is_some_and(|reach| reach.start <= boundary && self.extent.end <= reach.end);
-        let is_aligned = self
-            .address
-            .is_multiple_of(self.element_type.element_alignment() as usize);
-        (is_known && is_aligned).then_some(boundary)
-    }
-
-    /// Why the elements must be copied to become a tensor's, if they must. `copy` is what the caller asks for; for `reach` see
-    /// [`boundary`](Self::boundary).
-    #[must_use]
-    pub fn copy_reason(
-        &self,
-        copy: Option<bool>,
-        reach: Option<&Range<usize>>,
-    ) -> Option<CopyReason> {
+    pub fn copy_reason(&self, copy: Option<bool>) -> Option<CopyReason> {
         if self.is_empty() {
             None
         } else if self.storage == Storage::BytePerElement || self.has_part_of_group() {
             Some(CopyReason::Packing)
         } else if copy == Some(true) && !self.is_copied {
             Some(CopyReason::Request)
-        } else if self.boundary(reach).is_none() {
+        } else if !self.extent.start.is_multiple_of(MIN_BUFFER_ALIGNMENT) {
             Some(CopyReason::Alignment)
         } else {
             None

@@ -43,8 +43,8 @@ pub enum ExportError {
         /// Which one.
         axis: usize,
     },
-    /// A dimension of an empty tensor that DLPack cannot state.
-    #[error("a dimension of {shape:?} exceeds 63 bits")]
+    /// An empty tensor whose dimensions or strides DLPack cannot state.
+    #[error("the dimensions or strides of shape {shape:?} exceed 63 bits")]
     Dimension {
         /// The shape.
         shape: Vec<u64>,
@@ -159,8 +159,7 @@ pub fn export<M: Abi>(tensor: &Tensor, options: Options) -> Result<Exported<M>, 
     if let Some(reason) = plan.copy {
         let bytes = plan.gathered()?;
         let len = bytes.len();
-        let strides = row_major_strides(plan.shape)?;
-        let tensor = plan.managed(&Buffer::from(bytes), 0, &strides, DlpackFlags::IS_COPIED)?;
+        let tensor = plan.managed(&Buffer::from(bytes), 0, None, DlpackFlags::IS_COPIED)?;
         return Ok(Exported {
             tensor,
             copied: Some((len, reason)),
@@ -176,7 +175,7 @@ pub fn export<M: Abi>(tensor: &Tensor, options: Options) -> Result<Exported<M>, 
     };
     let byte_offset = tensor.descriptor().byte_offset;
     Ok(Exported {
-        tensor: plan.managed(plan.buffer, byte_offset, &plan.strides, flags)?,
+        tensor: plan.managed(plan.buffer, byte_offset, plan.strides.as_ref(), flags)?,
         copied: None,
     })
 }
@@ -237,7 +236,8 @@ struct Plan<'a> {
     tensor: &'a Tensor,
     buffer: &'a Buffer,
     shape: &'a Shape,
-    strides: Strides,
+    /// `None` is row-major.
+    strides: Option<Strides>,
     device: DLDevice,
     dtype: dlpark::ffi::DLDataType,
     storage: Storage,
@@ -254,17 +254,13 @@ impl<'a> Plan<'a> {
         }
         let (mut dtype, storage) = element_type::to_dlpack(descriptor.element_type)?;
         let device = capsule_device(tensor, options.device)?;
-        let strides = match &descriptor.layout {
-            Layout::ColumnMajor => column_major_strides(shape)?,
-            Layout::Strided(strides) => strides.clone(),
-            _ => row_major_strides(shape)?,
-        };
         // Dimensions of one element and empty arrays may state any stride; consumers like one only (A5, A7).
-        let strides = if is_row_major(shape, &strides) {
-            row_major_strides(shape)?
-        } else {
-            strides
-        };
+        let strides = match &descriptor.layout {
+            Layout::ColumnMajor => Some(column_major_strides(shape)?),
+            Layout::Strided(strides) => Some(strides.clone()),
+            _ => None,
+        }
+        .filter(|strides| !is_row_major(shape, strides));
         let copy = if storage == Storage::BytePerElement {
             Some(CopyReason::Packing)
         } else if options.copy == Some(true) {
@@ -277,7 +273,9 @@ impl<'a> Plan<'a> {
                 element_type: descriptor.element_type,
             });
         }
-        if copy.is_none() && strides.iter().any(|&stride| stride < 0) {
+        if let (None, Some(strides)) = (copy, &strides)
+            && strides.iter().any(|&stride| stride < 0)
+        {
             return Err(ExportError::NegativeStrides {
                 strides: strides.to_vec(),
             });
@@ -318,11 +316,15 @@ impl<'a> Plan<'a> {
                 unsafe { std::slice::from_raw_parts(self.buffer.as_ptr().cast_const(), len) }
             }
         };
+        let strides = match &self.strides {
+            Some(strides) => strides.clone(),
+            None => row_major_strides(self.shape)?,
+        };
         let elements = Elements {
             bytes,
             origin: descriptor.byte_offset,
             shape: self.shape,
-            strides: &self.strides,
+            strides: &strides,
             width,
             spacing: Spacing::Packed,
         };
@@ -338,24 +340,26 @@ impl<'a> Plan<'a> {
         &self,
         buffer: &Buffer,
         byte_offset: u64,
-        strides: &Strides,
+        strides: Option<&Strides>,
         flags: DlpackFlags,
     ) -> Result<Managed<M>, ExportError> {
-        let paired;
-        let (shape, strides) = if self.dtype.lanes == 2 {
-            paired = in_pairs(self.shape, strides)?;
-            (&paired.0, &paired.1)
+        let shape = self.shape.as_slice();
+        let prepared = if self.dtype.lanes == 2 {
+            let (shape, strides) = in_pairs(shape, strides)?;
+            Dynamic::new(shape.as_slice(), strides.as_slice()).prepare_as::<M>()
+        } else if let Some(strides) = strides {
+            Dynamic::new(shape, strides.as_slice()).prepare_as::<M>()
         } else {
-            (self.shape, strides)
-        };
-        let prepared = Dynamic::new(shape.as_slice(), strides.as_slice())
-            .prepare_as::<M>()
-            .map_err(|error| match error {
-                dlpark::metadata::Error::ShapeValueOverflow { .. } => ExportError::Dimension {
-                    shape: shape.to_vec(),
-                },
-                _ => ExportError::Allocation { rank: shape.len() },
-            })?;
+            Dynamic::compact(shape).prepare_as::<M>()
+        }
+        .map_err(|error| match error {
+            dlpark::metadata::Error::Allocation { .. } => {
+                ExportError::Allocation { rank: shape.len() }
+            }
+            _ => ExportError::Dimension {
+                shape: shape.to_vec(),
+            },
+        })?;
         let owner: Arc<Owner> = buffer.shared_owner();
         let mut initialized = prepared.initialize(owner);
         let is_empty = shape.contains(&0);
@@ -385,8 +389,12 @@ impl<'a> Plan<'a> {
 }
 
 /// Shape and strides of elements counted in pairs.
-fn in_pairs(shape: &Shape, strides: &Strides) -> Result<(Shape, Strides), ExportError> {
-    let (mut halves, mut half_strides) = (shape.clone(), strides.clone());
+fn in_pairs(shape: &[u64], strides: Option<&Strides>) -> Result<(Shape, Strides), ExportError> {
+    let strides = match strides {
+        Some(strides) => strides.clone(),
+        None => row_major_strides(shape)?,
+    };
+    let (mut halves, mut half_strides) = (Shape::from_slice(shape), strides.clone());
     let is_dense = match (halves.last_mut(), half_strides.last_mut()) {
         (Some(n), Some(stride)) => {
             let is_dense = *n % 2 == 0 && (*stride == 1 || *n == 0);

@@ -93,20 +93,15 @@ impl From<AllocationError> for ImportError {
 }
 
 impl Array {
-    /// A tensor over the array's own bytes, from `boundary` on, which [`boundary`](Self::boundary) found.
+    /// A tensor over the array's own bytes, for an array that [needs no copy](Self::copy_reason).
     ///
     /// # Safety
-    /// Until `owner` is dropped, the memory from `boundary` to the end of the [`extent`](Self::extent) is valid for reads by whatever can reach
-    /// `place`, and for writes unless the array is read-only; its writes are complete.
+    /// Until `owner` is dropped, the memory of the elements is valid for reads by whatever can reach `place`, and for writes unless the array is
+    /// read-only; its writes are complete.
     ///
     /// # Errors
     /// [`ImportError`]; the owner is dropped.
-    pub unsafe fn borrow(
-        &self,
-        boundary: usize,
-        place: Place,
-        owner: Owner,
-    ) -> Result<Tensor, ImportError> {
+    pub unsafe fn borrow(&self, place: Place, owner: Owner) -> Result<Tensor, ImportError> {
         let flags = if self.is_read_only {
             BufferFlags::READ_ONLY
         } else {
@@ -115,12 +110,12 @@ impl Array {
         if self.is_empty() {
             return Ok(self.tensor(Buffer::from(AlignedBytes::zeroed(0)?), 0, self.layout())?);
         }
-        let address = std::ptr::with_exposed_provenance_mut(boundary);
-        let len = self.extent.end - boundary;
+        let address = std::ptr::with_exposed_provenance_mut(self.extent.start);
+        let len = self.extent.len();
         // SAFETY: the caller's word for memory, owner and writes.
         let buffer =
             unsafe { Buffer::from_owner(address, len, place, Readiness::Ready, flags, owner) }?;
-        let byte_offset = (self.address - boundary) as u64;
+        let byte_offset = (self.address - self.extent.start) as u64;
         Ok(self.tensor(buffer, byte_offset, self.layout())?)
     }
 
@@ -128,7 +123,7 @@ impl Array {
     /// transposed, reversed and broadcast arrays are copied as they lie.
     ///
     /// # Safety
-    /// The [`extent`](Self::extent) is host memory, valid for reads, and nothing writes to it during the call.
+    /// The memory of the elements is the host's, valid for reads, and nothing writes to it during the call.
     ///
     /// # Errors
     /// [`ImportError`].

@@ -20,7 +20,7 @@ pub use import::{AllocateError, ImportError, allocate};
 pub enum CopyReason {
     /// The consumer asked for a copy.
     Request,
-    /// There is no 64-byte boundary from which the memory is known to reach to the elements.
+    /// The lowest element does not lie on a 64-byte boundary.
     Alignment,
     /// One side packs elements of less than a byte, the other does not (decision 18).
     Packing,
