@@ -40,7 +40,11 @@ pub use buffer_plan::{BufferName, PlannedBuffer};
 pub use contents::validate_contents;
 pub use descriptor::{ElementAddress, MemberRole, TensorDescriptor, Version};
 pub use device::{DeviceTag, MemoryClass};
-pub use device_layer::{DeviceError, DeviceLayer, Event, PointerFacts, Span, Stream};
+pub use device_layer::{
+    Allocation, AllocationRequest, CopyEnd, CopyRequest, Dependency, DeviceError, DeviceLayer,
+    DeviceOwner, Event, EventObject, EventState, PointerClaim, PointerError, PointerFacts, Stream,
+    StreamObject,
+};
 pub use element_type::ElementType;
 pub use error::{
     BufferTableError, CompositeError, ContentsError, DescriptorError, Error, LayoutError,
