@@ -433,6 +433,9 @@ pub enum DeviceError {
         /// Bytes between rows of the target.
         to_pitch: usize,
     },
+    /// A copy from pageable host memory to pageable host memory.
+    #[error("neither end of the copy is memory that a device reaches")]
+    NoDeviceEnd,
     /// A memory class that this layer does not allocate.
     #[error("memory of class `{memory_class}` is not allocated here")]
     NoSuchMemory {
@@ -567,7 +570,7 @@ pub trait DeviceLayer: Send + Sync {
     ///
     /// # Errors
     /// Why there is no device. `owner` is dropped.
-    fn own(&self, owner: Box<dyn Send>) -> Result<Box<dyn DeviceOwner>, DeviceError>;
+    fn own(&self, owner: Box<dyn Send + Sync>) -> Result<Box<dyn DeviceOwner>, DeviceError>;
 
     /// Queues copies on `stream`, which is ordered after what both ends depend on. Bytes of pageable host memory are read before the call returns, and
     /// written before it returns.

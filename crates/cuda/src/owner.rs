@@ -1,0 +1,272 @@
+//! Owners of bytes that a device may still use when they are let go.
+
+use std::ffi::c_void;
+use std::mem::{self, ManuallyDrop};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+
+use hurray_core::{DeviceError, DeviceOwner, Stream};
+use smallvec::SmallVec;
+
+use crate::calls::DriverCalls;
+use crate::capture::{Capture, Graph};
+use crate::device::Device;
+use crate::driver::{CallError, Driver};
+use crate::memory::{DriverBlock, PoolBlock};
+use crate::readers::Readers;
+use crate::reclaimer::{Job, Wait, Waits};
+use crate::stream::CudaStream;
+use crate::{order, probe, release, stream};
+
+/// What is let go.
+#[expect(dead_code, reason = "most are only kept, and dropped in time")]
+pub(crate) enum Held {
+    /// Whatever keeps foreign or host memory alive.
+    Foreign(Box<dyn Send + Sync>),
+    /// Memory of our own that the driver blocks to free.
+    Driver(DriverBlock),
+    /// Memory of our own pool, freed in stream order.
+    Pool(PoolBlock),
+}
+
+/// What holders and graphs share.
+struct Shared {
+    readers: ManuallyDrop<Readers<DriverCalls>>,
+    held: ManuallyDrop<Held>,
+}
+
+/// The one holder outside graphs.
+pub(crate) struct Owned {
+    shared: ManuallyDrop<Arc<Shared>>,
+}
+
+impl Owned {
+    pub(crate) fn new(held: Held) -> Self {
+        Self {
+            shared: ManuallyDrop::new(Arc::new(Shared {
+                readers: ManuallyDrop::new(Readers::new()),
+                held: ManuallyDrop::new(held),
+            })),
+        }
+    }
+
+    /// Notes a use on a stream that does not capture.
+    pub(crate) fn enter_eager(&self, stream: &Stream) {
+        self.shared.readers.enter(stream, None);
+    }
+}
+
+impl DeviceOwner for Owned {
+    fn enter(&self, stream: &Stream) -> Result<(), DeviceError> {
+        stream::require_open(stream)?;
+        let driver = probe::driver()?;
+        let capture = Capture::of(driver, stream).map_err(|failed| driver.error(failed))?;
+        let graph = match capture {
+            Capture::Active(number, graph) => Some((number, graph)),
+            Capture::None | Capture::Blocked => None,
+        };
+        let is_known = self
+            .shared
+            .readers
+            .enter(stream, graph.map(|(number, _)| number));
+        if let (Some((_, graph)), false) = (graph, is_known)
+            && let Err(failed) = retain(graph, Arc::clone(&self.shared))
+        {
+            self.shared.readers.cancel(stream);
+            return Err(failed);
+        }
+        Ok(())
+    }
+
+    fn leave(&self, stream: &Stream) {
+        if !probe::is_this_process() {
+            return;
+        }
+        let Ok(driver) = probe::driver() else { return };
+        let readers = &self.shared.readers;
+        let returning = readers.returning(stream);
+        match Capture::of(driver, &returning.target) {
+            Ok(Capture::Active(number, graph)) => {
+                let is_known = readers.leave_in_capture(stream, &returning, number);
+                if !is_known && retain(graph, Arc::clone(&self.shared)).is_err() {
+                    // The graph may read the bytes as long as it lives, and nobody would tell.
+                    keep(Arc::clone(&self.shared));
+                }
+            }
+            Ok(Capture::None) => match release::events() {
+                Ok(events) => readers.leave(events, stream, &returning),
+                Err(_) => readers.owe(stream, &returning),
+            },
+            Ok(Capture::Blocked) | Err(_) => readers.owe(stream, &returning),
+        }
+    }
+
+    fn order_after_readers(&self, stream: &Stream) -> Result<(), DeviceError> {
+        stream::require_open(stream)?;
+        let driver = probe::driver()?;
+        let events = self
+            .shared
+            .readers
+            .returned(release::events()?, stream)
+            .map_err(|failed| driver.error(failed))?;
+        order::after_events(driver, &events, stream)
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // In a forked child everything stays as it is, locks included.
+        if probe::is_this_process() {
+            // SAFETY: dropped here only, and not used again.
+            unsafe { ManuallyDrop::drop(&mut self.shared) };
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: taken here only, and not used again.
+        let readers = unsafe { ManuallyDrop::take(&mut self.readers) };
+        // SAFETY: as above.
+        let held = unsafe { ManuallyDrop::take(&mut self.held) };
+        if !probe::is_this_process() {
+            mem::forget((readers, held));
+            return;
+        }
+        release(held, readers.into_waits());
+    }
+}
+
+/// Lets go of `held` once `waits` are over.
+fn release(held: Held, mut waits: Waits<DriverCalls>) {
+    if let (Held::Foreign(_), true) = (&held, waits.is_empty()) {
+        return drop(held);
+    }
+    let Ok(driver) = probe::driver() else {
+        return keep((held, waits));
+    };
+    let mut graphs = SmallVec::<[(u64, Graph); 1]>::new();
+    let mut is_recordable = true;
+    for wait in waits.iter().filter(|wait| wait.event.is_none()) {
+        match Capture::of(driver, &wait.stream) {
+            Ok(Capture::None) => {}
+            Ok(Capture::Active(number, graph)) => {
+                if graphs.iter().all(|(known, _)| *known != number) {
+                    graphs.push((number, graph));
+                }
+            }
+            Ok(Capture::Blocked) | Err(_) => is_recordable = false,
+        }
+    }
+    if !graphs.is_empty() {
+        let captured = Arc::new(Captured(Some((held, waits))));
+        for (_, graph) in graphs {
+            if retain(graph, Arc::clone(&captured)).is_err() {
+                keep(Arc::clone(&captured));
+            }
+        }
+        return;
+    }
+    if !is_recordable {
+        return post(held, waits);
+    }
+    match held {
+        Held::Pool(block) => release_pool(driver, block, waits),
+        held => {
+            // What can't be recorded now the reclaimer records later.
+            let _: Result<(), _> = record(&mut waits);
+            post(held, waits);
+        }
+    }
+}
+
+/// Frees pool memory in stream order: on its only reader's stream, or on one that waits for all of them.
+fn release_pool(driver: &Driver, block: PoolBlock, mut waits: Waits<DriverCalls>) {
+    let device = block.device();
+    let is_only_reader =
+        |wait: &Wait<DriverCalls>| wait.event.is_none() && wait.stream.device_id() == device.id();
+    let freed = match waits.as_slice() {
+        [only] if is_only_reader(only) => block.free(&only.stream),
+        _ => match lane_after(driver, device, &mut waits) {
+            Some(lane) => block.free(lane.stream()),
+            None => Err(block),
+        },
+    };
+    if let Err(block) = freed {
+        post(Held::Pool(block), waits);
+    }
+}
+
+/// A stream of our own on which everything in `waits` is over.
+fn lane_after(
+    driver: &Driver,
+    device: &'static Device,
+    waits: &mut Waits<DriverCalls>,
+) -> Option<Arc<CudaStream>> {
+    record(waits).ok()?;
+    let lane = device.lanes.get(device.id(), waits).ok()?;
+    for event in waits.iter().filter_map(|wait| wait.event.as_ref()) {
+        order::wait_for(driver, lane.stream(), event.raw().handle).ok()?;
+    }
+    Some(lane)
+}
+
+/// Records an event for every wait that has none, so that what is queued later is not waited for.
+fn record(waits: &mut Waits<DriverCalls>) -> Result<(), CallError> {
+    let Ok(events) = release::events() else {
+        return Ok(());
+    };
+    for wait in waits.iter_mut().filter(|wait| wait.event.is_none()) {
+        wait.event = Some(Arc::new(events.record(&wait.stream, None)?));
+    }
+    Ok(())
+}
+
+fn post(held: Held, waits: Waits<DriverCalls>) {
+    release::post(Job {
+        waits,
+        owner: Box::new(held),
+    });
+}
+
+fn keep<T>(owner: T) {
+    match release::reclaimer() {
+        Some(reclaimer) => reclaimer.keep(owner),
+        None => mem::forget(owner),
+    }
+}
+
+/// What graphs keep alive that were being captured when the last other holder let go.
+struct Captured(Option<(Held, Waits<DriverCalls>)>);
+
+impl Drop for Captured {
+    fn drop(&mut self) {
+        if let Some((held, waits)) = self.0.take() {
+            post(held, waits);
+        }
+    }
+}
+
+/// Has the graph keep `owner` alive.
+fn retain<T: Send + 'static>(graph: Graph, owner: T) -> Result<(), DeviceError> {
+    let driver = probe::driver()?;
+    let owner: Box<dyn Send> = Box::new(owner);
+    let data = Box::into_raw(Box::new(owner)).cast::<c_void>();
+    // SAFETY: `let_go` may be called once with this box, and is, whatever becomes of this call.
+    unsafe { graph.retain(driver, data, let_go) }.map_err(|failed| driver.error(failed))
+}
+
+/// A graph has let go: called by the driver where the driver must not be called, so it only posts.
+unsafe extern "C" fn let_go(data: *mut c_void) {
+    // Nothing may unwind into the driver.
+    let _: Result<(), _> = panic::catch_unwind(AssertUnwindSafe(|| {
+        if probe::is_this_process() {
+            // SAFETY: `retain` gave the box away, to this one call.
+            let owner = unsafe { Box::from_raw(data.cast::<Box<dyn Send>>()) };
+            release::post(Job {
+                waits: Waits::new(),
+                owner: *owner,
+            });
+        }
+    }));
+}

@@ -1,0 +1,244 @@
+//! The streams that may still use an owner's bytes.
+
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
+
+use hurray_core::Stream;
+use smallvec::SmallVec;
+
+use crate::driver::{CallError, Code};
+use crate::event_pool::{EventCalls, EventPool, PooledEvent};
+use crate::reclaimer::{Wait, Waits};
+use crate::stream;
+use crate::sync::Mutex;
+
+/// One stream, and how far its use of the bytes is known.
+struct Reader<C: EventCalls> {
+    stream: Stream,
+    /// The thread that was handed the bytes, where the stream is its per-thread default.
+    thread: Option<ThreadId>,
+    /// Uses that have not come back.
+    out: usize,
+    /// Whether one of them began outside captures; what began in one is the graph's to keep alive.
+    is_eager: bool,
+    /// Whether a use came back and no event could be recorded.
+    owed: bool,
+    /// Counts changes of `events`.
+    version: usize,
+    /// Recorded when uses came back: one, unless several came back at the same moment.
+    events: SmallVec<[Arc<PooledEvent<C>>; 1]>,
+    /// The last graph that keeps the owner alive for this stream.
+    graph: Option<u64>,
+}
+
+/// A use that comes back.
+pub(crate) struct Returning {
+    /// The stream to record on.
+    pub(crate) target: Stream,
+    thread: Option<ThreadId>,
+    version: Option<usize>,
+}
+
+/// A set of streams. No lock is held while the driver is called.
+pub(crate) struct Readers<C: EventCalls> {
+    entries: Mutex<SmallVec<[Reader<C>; 2]>>,
+}
+
+impl<C: EventCalls> Readers<C> {
+    pub(crate) fn new() -> Self {
+        Self {
+            entries: Mutex::new(SmallVec::new()),
+        }
+    }
+
+    /// Notes a use on `stream`, which may be in capture `graph`. Whether that graph already keeps the owner alive.
+    pub(crate) fn enter(&self, stream: &Stream, graph: Option<u64>) -> bool {
+        let thread = own_thread(stream);
+        let mut entries = self.entries.lock();
+        let entry = entry(&mut entries, stream, thread);
+        entry.out = entry.out.saturating_add(1);
+        entry.is_eager |= graph.is_none();
+        graph.is_some() && std::mem::replace(&mut entry.graph, graph) == graph
+    }
+
+    /// Takes a use back that was noted and then did not happen.
+    pub(crate) fn cancel(&self, stream: &Stream) {
+        let thread = own_thread(stream);
+        let mut entries = self.entries.lock();
+        let entry = entry(&mut entries, stream, thread);
+        entry.out = entry.out.saturating_sub(1);
+        entry.graph = None;
+    }
+
+    /// The use on `stream` that now comes back: the calling thread's, else one of another thread, else one that was never noted.
+    pub(crate) fn returning(&self, stream: &Stream) -> Returning {
+        let thread = own_thread(stream);
+        let entries = self.entries.lock();
+        let find = |own: bool| {
+            entries.iter().find(|entry| {
+                entry.stream == *stream && entry.out > 0 && (entry.thread == thread) == own
+            })
+        };
+        match find(true).or_else(|| find(false)) {
+            Some(entry) => Returning {
+                target: entry.target(),
+                thread: entry.thread,
+                version: Some(entry.version),
+            },
+            None => Returning {
+                target: stream.clone(),
+                thread,
+                version: None,
+            },
+        }
+    }
+
+    /// Notes that a use on `stream`, in capture `graph`, came back: the graph keeps the owner alive, and there is nothing to record. Whether it already
+    /// did.
+    pub(crate) fn leave_in_capture(
+        &self,
+        stream: &Stream,
+        returning: &Returning,
+        graph: u64,
+    ) -> bool {
+        let mut entries = self.entries.lock();
+        let entry = entry(&mut entries, stream, returning.thread);
+        entry.out = entry.out.saturating_sub(1);
+        // What was queued before the capture began is not in the graph.
+        entry.owed |= entry.is_eager;
+        entry.graph.replace(graph) == Some(graph)
+    }
+
+    /// Notes that a use on `stream` came back, and that how far the stream is must be recorded later.
+    pub(crate) fn owe(&self, stream: &Stream, returning: &Returning) {
+        let mut entries = self.entries.lock();
+        let entry = entry(&mut entries, stream, returning.thread);
+        entry.out = entry.out.saturating_sub(1);
+        entry.owed = true;
+    }
+
+    /// Notes that a use on `stream` came back, and records how far the stream is; where that fails, later.
+    pub(crate) fn leave(&self, pool: &Arc<EventPool<C>>, stream: &Stream, returning: &Returning) {
+        let Ok(event) = pool.record(&returning.target, None) else {
+            return self.owe(stream, returning);
+        };
+        let mut stale = SmallVec::<[_; 1]>::new();
+        let mut entries = self.entries.lock();
+        let entry = entry(&mut entries, stream, returning.thread);
+        entry.out = entry.out.saturating_sub(1);
+        // The new event covers what was recorded before it was; what came in meanwhile it may not.
+        if returning
+            .version
+            .is_none_or(|version| version == entry.version)
+        {
+            stale = std::mem::take(&mut entry.events);
+            entry.owed = false;
+            entry.is_eager &= entry.out > 0;
+        }
+        entry.events.push(Arc::new(event));
+        entry.version = entry.version.wrapping_add(1);
+        drop(entries);
+        drop(stale);
+    }
+
+    /// Events after everything that has come back on other streams than `stream`, recorded now where they could not be before.
+    pub(crate) fn returned(
+        &self,
+        pool: &Arc<EventPool<C>>,
+        stream: &Stream,
+    ) -> Result<SmallVec<[Arc<PooledEvent<C>>; 2]>, CallError> {
+        let mut owed = SmallVec::<[(Stream, Stream, Option<ThreadId>); 2]>::new();
+        let mut events = SmallVec::new();
+        let own = own_thread(stream);
+        for entry in self.entries.lock().iter() {
+            if entry.stream == *stream && entry.thread == own {
+                continue;
+            }
+            if entry.owed {
+                owed.push((entry.target(), entry.stream.clone(), entry.thread));
+            }
+            events.extend(entry.events.iter().cloned());
+        }
+        for (target, stream, thread) in owed {
+            if pool.calls.is_capturing(&target)? {
+                return Err(CallError {
+                    operation: "cuEventRecord",
+                    code: Code::CAPTURE_UNSUPPORTED,
+                });
+            }
+            let event = Arc::new(pool.record(&target, None)?);
+            events.push(Arc::clone(&event));
+            let mut entries = self.entries.lock();
+            let entry = entry(&mut entries, &stream, thread);
+            entry.owed = false;
+            entry.events.push(event);
+            entry.version = entry.version.wrapping_add(1);
+        }
+        Ok(events)
+    }
+
+    /// Everything that must be done before the bytes may go. Streams whose uses have not all come back, or of which no event is known, are to be
+    /// recorded on; the others may be gone by now, and are not touched.
+    pub(crate) fn into_waits(self) -> Waits<C> {
+        let entries = std::mem::take(&mut *self.entries.lock());
+        let mut waits = Waits::new();
+        for entry in entries {
+            if entry.out > 0 && entry.is_eager || entry.owed {
+                let stream = entry.target();
+                waits.push(Wait {
+                    stream,
+                    is_alive: true,
+                    event: None,
+                });
+            } else {
+                waits.extend(entry.events.into_iter().map(|event| Wait {
+                    stream: entry.stream.clone(),
+                    is_alive: false,
+                    event: Some(event),
+                }));
+            }
+        }
+        waits
+    }
+}
+
+impl<C: EventCalls> Reader<C> {
+    /// The stream to record on: from another thread than the one it belongs to, the legacy stream stands for a per-thread default, since it waits for
+    /// all of them.
+    fn target(&self) -> Stream {
+        if self.thread == own_thread(&self.stream) {
+            self.stream.clone()
+        } else {
+            stream::legacy_of(&self.stream)
+        }
+    }
+}
+
+/// The calling thread, where the stream is another one in every thread.
+fn own_thread(stream: &Stream) -> Option<ThreadId> {
+    stream.is_per_thread().then(|| thread::current().id())
+}
+
+fn entry<'e, C: EventCalls>(
+    entries: &'e mut SmallVec<[Reader<C>; 2]>,
+    stream: &Stream,
+    thread: Option<ThreadId>,
+) -> &'e mut Reader<C> {
+    let position = entries
+        .iter()
+        .position(|entry| entry.stream == *stream && entry.thread == thread)
+        .unwrap_or_else(|| {
+            entries.push(Reader {
+                stream: stream.clone(),
+                thread,
+                out: 0,
+                is_eager: false,
+                owed: false,
+                version: 0,
+                events: SmallVec::new(),
+                graph: None,
+            });
+            entries.len() - 1
+        });
+    &mut entries[position]
+}

@@ -1,0 +1,108 @@
+//! The process's one event pool and reclaimer.
+
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use hurray_core::DeviceError;
+
+use crate::calls::DriverCalls;
+use crate::context::Relaxed;
+use crate::device::Device;
+use crate::event_pool::{EventPool, PooledEvent};
+use crate::probe;
+use crate::reclaimer::{Job, Reclaimer};
+
+/// The name of the reclaimer's thread; Linux shows 15 bytes of it.
+const THREAD: &str = "hurray-reclaim";
+
+/// A recorded event of the driver's.
+pub(crate) type DriverEvent = PooledEvent<DriverCalls>;
+
+struct Release {
+    events: Arc<EventPool<DriverCalls>>,
+    reclaimer: Arc<Reclaimer<DriverCalls>>,
+}
+
+static RELEASE: OnceLock<Release> = OnceLock::new();
+
+/// Starts the reclaimer, if none runs: before the first device is used, so that everything that a device may use can be let go later.
+pub(crate) fn start() -> Result<(), DeviceError> {
+    get().map(|_| ())
+}
+
+/// The event pool.
+pub(crate) fn events() -> Result<&'static Arc<EventPool<DriverCalls>>, DeviceError> {
+    get().map(|release| &release.events)
+}
+
+/// The reclaimer, once it was started.
+pub(crate) fn reclaimer() -> Option<&'static Reclaimer<DriverCalls>> {
+    RELEASE.get().map(|release| &*release.reclaimer)
+}
+
+/// Hands an owner to the reclaimer; keeps it where there is none, which cannot be once there are devices.
+pub(crate) fn post(job: Job<DriverCalls>) {
+    match reclaimer() {
+        Some(reclaimer) => reclaimer.post(job),
+        None => std::mem::forget(job),
+    }
+}
+
+fn get() -> Result<&'static Release, DeviceError> {
+    if let Some(release) = RELEASE.get() {
+        return Ok(release);
+    }
+    let driver = probe::driver()?;
+    let events = Arc::new(EventPool::new(DriverCalls { driver }));
+    let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&events)));
+    let release = RELEASE.get_or_init(|| Release {
+        events,
+        reclaimer: Arc::clone(&reclaimer),
+    });
+    // Of two threads that start it at the same moment only one has its reclaimer in the cell.
+    if Arc::ptr_eq(&release.reclaimer, &reclaimer) {
+        let name = THREAD.to_owned();
+        let started = thread::Builder::new().name(name).spawn(move || {
+            // For the life of the thread, so that nothing it asks breaks a capture; without it every call does so itself.
+            let _relaxed = Relaxed::enter(driver);
+            reclaimer.run()
+        });
+        started.map_err(|error| DeviceError::Unavailable {
+            reason: format!("the thread that releases device memory does not start: {error}"),
+        })?;
+    }
+    Ok(release)
+}
+
+/// Blocks until everything that was let go by now is released or kept for good. Not to be called from an owner's drop.
+pub fn flush() {
+    if !probe::is_this_process() {
+        return;
+    }
+    if let Some(reclaimer) = reclaimer() {
+        reclaimer.flush();
+    }
+}
+
+/// How many owners are kept for good, since the driver could not say when they may go.
+#[must_use]
+pub fn kept() -> usize {
+    reclaimer().map_or(0, Reclaimer::kept)
+}
+
+/// Gives back what is held for later use: events, pinned memory, streams of our own and the pool's unused memory. What is in use stays.
+pub fn empty_cache() {
+    if !probe::is_this_process() {
+        return;
+    }
+    let Some(release) = RELEASE.get() else { return };
+    flush();
+    for device in Device::all() {
+        device.rings.clear(&release.events.calls);
+        device.lanes.clear();
+        if let Some(pool) = &device.pool {
+            pool.trim(device.driver());
+        }
+    }
+    release.events.clear();
+}

@@ -1,0 +1,64 @@
+//! Streams that free memory once its readers are done.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use hurray_core::DeviceError;
+use smallvec::SmallVec;
+
+use crate::event_pool::EventCalls;
+use crate::reclaimer::Waits;
+use crate::stream::CudaStream;
+use crate::sync::Mutex;
+
+/// How many are kept: more sets of readers than programs have.
+const LANES: usize = 64;
+
+/// A set of streams, in order.
+type Key = SmallVec<[(usize, NonZeroUsize); 4]>;
+
+/// One stream per set of readers, so that no free waits behind another consumer's: what a lane has waited for, the same readers had done before.
+pub(crate) struct ReleaseLanes {
+    lanes: Mutex<Vec<(Key, Arc<CudaStream>)>>,
+}
+
+impl ReleaseLanes {
+    pub(crate) fn new() -> Self {
+        Self {
+            lanes: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The lane of these readers.
+    pub(crate) fn get<C: EventCalls>(
+        &self,
+        device_id: u32,
+        waits: &Waits<C>,
+    ) -> Result<Arc<CudaStream>, DeviceError> {
+        let mut key: Key = waits
+            .iter()
+            .map(|wait| (wait.stream.context(), wait.stream.number()))
+            .collect();
+        key.sort_unstable();
+        key.dedup();
+        if let Some((_, lane)) = self.lanes.lock().iter().find(|(known, _)| *known == key) {
+            return Ok(Arc::clone(lane));
+        }
+        let lane = Arc::new(CudaStream::new(device_id)?);
+        let mut oldest = None;
+        let mut lanes = self.lanes.lock();
+        if lanes.len() >= LANES {
+            oldest = Some(lanes.remove(0));
+        }
+        lanes.push((key, Arc::clone(&lane)));
+        drop(lanes);
+        drop(oldest);
+        Ok(lane)
+    }
+
+    /// Lets all go.
+    pub(crate) fn clear(&self) {
+        let lanes = std::mem::take(&mut *self.lanes.lock());
+        drop(lanes);
+    }
+}
