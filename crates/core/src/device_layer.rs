@@ -556,7 +556,7 @@ pub trait DeviceLayer: Send + Sync {
     /// As [`order`](Self::order). Nothing is known of the bytes.
     fn wait(&self, dependencies: &[&Dependency]) -> Result<(), DeviceError>;
 
-    /// Memory whose first use follows `stream`.
+    /// Memory whose first use follows `stream`. What fills it on that stream before it is handed out needs no [`DeviceOwner::enter`].
     ///
     /// # Errors
     /// No such device or class, a device that is exhausted, or what the driver says.

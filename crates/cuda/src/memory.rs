@@ -160,9 +160,8 @@ fn from_pool(
         .map_err(|failed| out_of_memory(device, len, failed))?;
     }
     let address = address as usize;
-    let owner = Owned::new(Held::Pool(PoolBlock { device, address }));
-    // Held by the owner from here on, should the event fail.
-    owner.enter_eager(stream);
+    // From here on the owner frees it, should the event fail.
+    let owner = Owned::allocated(PoolBlock { device, address }, stream);
     Ok(Allocation {
         address,
         len,

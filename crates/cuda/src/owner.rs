@@ -50,9 +50,11 @@ impl Owned {
         }
     }
 
-    /// Notes a use on a stream that does not capture.
-    pub(crate) fn enter_eager(&self, stream: &Stream) {
-        self.shared.readers.enter(stream, None);
+    /// Memory of the pool, allocated on `stream`.
+    pub(crate) fn allocated(block: PoolBlock, stream: &Stream) -> Self {
+        let owned = Self::new(Held::Pool(block));
+        owned.shared.readers.allocated(stream);
+        owned
     }
 }
 

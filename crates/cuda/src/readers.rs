@@ -17,6 +17,8 @@ struct Reader<C: EventCalls> {
     stream: Stream,
     /// The thread that was handed the bytes, where the stream is its per-thread default.
     thread: Option<ThreadId>,
+    /// Whether the bytes were allocated on it.
+    is_birth: bool,
     /// Uses that have not come back.
     out: usize,
     /// Whether one of them began outside captures; what began in one is the graph's to keep alive.
@@ -49,6 +51,12 @@ impl<C: EventCalls> Readers<C> {
         Self {
             entries: Mutex::new(SmallVec::new()),
         }
+    }
+
+    /// Notes that the bytes were allocated on `stream`. Every use is ordered after the allocation, and so is a release that follows a use; only where
+    /// there was none must it follow the stream itself.
+    pub(crate) fn allocated(&self, stream: &Stream) {
+        entry(&mut self.entries.lock(), stream, own_thread(stream)).is_birth = true;
     }
 
     /// Notes a use on `stream`, which may be in capture `graph`. Whether that graph already keeps the owner alive.
@@ -182,14 +190,12 @@ impl<C: EventCalls> Readers<C> {
     pub(crate) fn into_waits(self) -> Waits<C> {
         let entries = std::mem::take(&mut *self.entries.lock());
         let mut waits = Waits::new();
+        let mut birth = None;
         for entry in entries {
             if entry.out > 0 && entry.is_eager || entry.owed {
-                let stream = entry.target();
-                waits.push(Wait {
-                    stream,
-                    is_alive: true,
-                    event: None,
-                });
+                waits.push(entry.to_record());
+            } else if entry.is_birth && entry.events.is_empty() {
+                birth = Some(entry.to_record());
             } else {
                 waits.extend(entry.events.into_iter().map(|event| Wait {
                     stream: entry.stream.clone(),
@@ -198,11 +204,23 @@ impl<C: EventCalls> Readers<C> {
                 }));
             }
         }
+        if waits.is_empty() {
+            waits.extend(birth);
+        }
         waits
     }
 }
 
 impl<C: EventCalls> Reader<C> {
+    /// A wait for what is queued by the time it is recorded.
+    fn to_record(&self) -> Wait<C> {
+        Wait {
+            stream: self.target(),
+            is_alive: true,
+            event: None,
+        }
+    }
+
     /// The stream to record on: from another thread than the one it belongs to, the legacy stream stands for a per-thread default, since it waits for
     /// all of them.
     fn target(&self) -> Stream {
@@ -232,6 +250,7 @@ fn entry<'e, C: EventCalls>(
                 stream: stream.clone(),
                 thread,
                 out: 0,
+                is_birth: false,
                 is_eager: false,
                 owed: false,
                 version: 0,
