@@ -1,0 +1,3 @@
+//! Programs with a defect, and their mended twins.
+
+fn main() {}
