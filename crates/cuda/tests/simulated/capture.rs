@@ -9,21 +9,51 @@ use libtest_mimic::Trial;
 
 use crate::harness::{Done, Scenario, clean, sweep};
 use crate::scene::{
-    Buffer, SMALL, call, calls, default_stream, filled, finish, foreign, hand_out, handle, is_gone,
+    Buffer, SMALL, call, calls, default_stream, filled, finish, foreign, handle, is_gone,
     make_current, standard, stream,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    ("calls_from_other_threads_break_no_capture", calls_from_other_threads_break_no_capture),
-    ("our_calls_break_no_capture_of_the_same_thread", our_calls_break_no_capture_of_the_same_thread),
-    ("streams_of_one_capture_are_ordered_in_it", streams_of_one_capture_are_ordered_in_it),
-    ("an_event_of_the_capture_is_waited_for_in_it", an_event_of_the_capture_is_waited_for_in_it),
-    ("a_capture_needs_no_order_for_equal_streams_and_complete_events", a_capture_needs_no_order_for_equal_streams_and_complete_events),
-    ("orders_across_captures_are_refused", orders_across_captures_are_refused),
-    ("what_a_graph_reads_lives_as_long_as_the_graph", what_a_graph_reads_lives_as_long_as_the_graph),
-    ("what_comes_back_after_the_capture_is_the_graphs_too", what_comes_back_after_the_capture_is_the_graphs_too),
-    ("what_was_read_before_the_capture_is_waited_for", what_was_read_before_the_capture_is_waited_for),
-    ("a_broken_capture_holds_nothing_for_good", a_broken_capture_holds_nothing_for_good),
+    (
+        "calls_from_other_threads_break_no_capture",
+        calls_from_other_threads_break_no_capture,
+    ),
+    (
+        "our_calls_break_no_capture_of_the_same_thread",
+        our_calls_break_no_capture_of_the_same_thread,
+    ),
+    (
+        "streams_of_one_capture_are_ordered_in_it",
+        streams_of_one_capture_are_ordered_in_it,
+    ),
+    (
+        "an_event_of_the_capture_is_waited_for_in_it",
+        an_event_of_the_capture_is_waited_for_in_it,
+    ),
+    (
+        "a_capture_needs_no_order_for_equal_streams_and_complete_events",
+        a_capture_needs_no_order_for_equal_streams_and_complete_events,
+    ),
+    (
+        "orders_across_captures_are_refused",
+        orders_across_captures_are_refused,
+    ),
+    (
+        "what_a_graph_reads_lives_as_long_as_the_graph",
+        what_a_graph_reads_lives_as_long_as_the_graph,
+    ),
+    (
+        "what_comes_back_after_the_capture_is_the_graphs_too",
+        what_comes_back_after_the_capture_is_the_graphs_too,
+    ),
+    (
+        "what_was_read_before_the_capture_is_waited_for",
+        what_was_read_before_the_capture_is_waited_for,
+    ),
+    (
+        "a_broken_capture_holds_nothing_for_good",
+        a_broken_capture_holds_nothing_for_good,
+    ),
 ];
 
 pub(crate) fn tests() -> Vec<Trial> {
@@ -63,8 +93,15 @@ fn assert_capturing(stream: &Stream) {
 fn everything() -> Done {
     let own = stream()?;
     let event = LAYER.record(own.stream())?;
-    LAYER.wait(&[&Dependency::Event(event), &Dependency::Stream(own.stream().clone())])?;
-    for memory_class in [MemoryClass::Standard, MemoryClass::HostPinned, MemoryClass::Unified] {
+    LAYER.wait(&[
+        &Dependency::Event(event),
+        &Dependency::Stream(own.stream().clone()),
+    ])?;
+    for memory_class in [
+        MemoryClass::Standard,
+        MemoryClass::HostPinned,
+        MemoryClass::Unified,
+    ] {
         let request = hurray_core::AllocationRequest {
             memory_class,
             shareable: true,
@@ -132,17 +169,37 @@ fn streams_of_one_capture_are_ordered_in_it() -> Done {
     let source = filled(SMALL, 1, a.stream())?;
     let target = filled(SMALL, 2, a.stream())?;
     begin(a.stream())?;
-    call(cuda::fill(source.address as u64, 3, SMALL, handle(a.stream())))?;
+    call(cuda::fill(
+        source.address as u64,
+        3,
+        SMALL,
+        handle(a.stream()),
+    ))?;
     // `b` joins, and `a` waits for it at the end.
     let on_a = Dependency::Stream(a.stream().clone());
     let fork = call(cuda::event())?;
     call(cuda::record(fork, handle(a.stream())))?;
     call(cuda::wait(handle(b.stream()), fork))?;
-    call(cuda::fill(source.address as u64, 4, SMALL, handle(a.stream())))?;
+    call(cuda::fill(
+        source.address as u64,
+        4,
+        SMALL,
+        handle(a.stream()),
+    ))?;
     let then = LAYER.order(&[&on_a], b.stream())?.ok_or("a dependency")?;
-    call(cuda::copy(target.address as u64, source.address as u64, SMALL, handle(b.stream())))?;
+    call(cuda::copy(
+        target.address as u64,
+        source.address as u64,
+        SMALL,
+        handle(b.stream()),
+    ))?;
     LAYER.order(&[&then], a.stream())?;
-    call(cuda::fill(target.address as u64, 5, SMALL, handle(a.stream())))?;
+    call(cuda::fill(
+        target.address as u64,
+        5,
+        SMALL,
+        handle(a.stream()),
+    ))?;
     let graph = call(cuda::end_capture(handle(a.stream())))?;
     replay(graph, a.stream())?;
     call(cuda::destroy_event(fork))?;
@@ -157,12 +214,25 @@ fn an_event_of_the_capture_is_waited_for_in_it() -> Done {
     let source = filled(SMALL, 1, a.stream())?;
     let target = filled(SMALL, 2, a.stream())?;
     begin(a.stream())?;
-    call(cuda::fill(source.address as u64, 3, SMALL, handle(a.stream())))?;
+    call(cuda::fill(
+        source.address as u64,
+        3,
+        SMALL,
+        handle(a.stream()),
+    ))?;
     let event = Dependency::Event(LAYER.record(a.stream())?);
     let refused = LAYER.wait(&[&event]);
-    assert!(matches!(refused, Err(DeviceError::Capturing { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(DeviceError::Capturing { .. })),
+        "{refused:?}"
+    );
     call(cuda::wait(handle(b.stream()), event_handle(&event)))?;
-    call(cuda::copy(target.address as u64, source.address as u64, SMALL, handle(b.stream())))?;
+    call(cuda::copy(
+        target.address as u64,
+        source.address as u64,
+        SMALL,
+        handle(b.stream()),
+    ))?;
     // Known to be of this capture, so that it is no reason to refuse.
     let then = LAYER.order(&[&event], b.stream())?.ok_or("a dependency")?;
     let end = Dependency::Event(LAYER.record(b.stream())?);
@@ -170,7 +240,10 @@ fn an_event_of_the_capture_is_waited_for_in_it() -> Done {
     let graph = call(cuda::end_capture(handle(a.stream())))?;
     // Its capture is over, and nothing can wait for it any more.
     let refused = LAYER.order(&[&event], b.stream());
-    assert!(matches!(refused, Err(DeviceError::Capturing { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(DeviceError::Capturing { .. })),
+        "{refused:?}"
+    );
     replay(graph, a.stream())?;
     drop((event, then, end, source, target, a, b));
     finish()
@@ -224,12 +297,21 @@ fn orders_across_captures_are_refused() -> Done {
             panic!("{dependency:?} on {stream:?}: {refused:?}");
         };
         let text = refused.expect_err("refused").to_string();
-        assert!(text.contains(".synchronize()") && text.contains("stream="), "{text}");
+        assert!(
+            text.contains(".synchronize()") && text.contains("stream="),
+            "{text}"
+        );
     }
-    assert!(matches!(LAYER.wait(&[&on(&a)]), Err(DeviceError::Capturing { .. })));
+    assert!(matches!(
+        LAYER.wait(&[&on(&a)]),
+        Err(DeviceError::Capturing { .. })
+    ));
     let refused = LAYER.allocate(standard(SMALL), a.stream());
     assert!(matches!(refused, Err(DeviceError::Capturing { .. })));
-    assert_eq!((records, waits), (calls(c"cuEventRecord"), calls(c"cuStreamWaitEvent")));
+    assert_eq!(
+        (records, waits),
+        (calls(c"cuEventRecord"), calls(c"cuStreamWaitEvent"))
+    );
     // Non-blocking streams leave the legacy stream alone.
     LAYER.order(&[&pending], &legacy)?;
     for stream in [&a, &c] {
@@ -247,13 +329,23 @@ fn what_a_graph_reads_lives_as_long_as_the_graph() -> Done {
     let a = stream()?;
     let target = filled(SMALL, 2, a.stream())?;
     let (outside, gone) = foreign(SMALL)?;
-    call(cuda::fill(outside.address as u64, 9, SMALL, handle(a.stream())))?;
+    call(cuda::fill(
+        outside.address as u64,
+        9,
+        SMALL,
+        handle(a.stream()),
+    ))?;
     let pooled = filled(SMALL, 3, a.stream())?;
     call(cuda::synchronize_stream(handle(a.stream())))?;
     begin(a.stream())?;
     for buffer in [pooled, outside] {
         buffer.owner.enter(a.stream())?;
-        call(cuda::copy(target.address as u64, buffer.address as u64, SMALL, handle(a.stream())))?;
+        call(cuda::copy(
+            target.address as u64,
+            buffer.address as u64,
+            SMALL,
+            handle(a.stream()),
+        ))?;
         buffer.owner.leave(a.stream());
         drop(buffer);
     }
@@ -294,11 +386,21 @@ fn what_comes_back_after_the_capture_is_the_graphs_too() -> Done {
     let a = stream()?;
     let target = filled(SMALL, 2, a.stream())?;
     let (outside, gone) = foreign(SMALL)?;
-    call(cuda::fill(outside.address as u64, 9, SMALL, handle(a.stream())))?;
+    call(cuda::fill(
+        outside.address as u64,
+        9,
+        SMALL,
+        handle(a.stream()),
+    ))?;
     call(cuda::synchronize_stream(handle(a.stream())))?;
     begin(a.stream())?;
     outside.owner.enter(a.stream())?;
-    call(cuda::copy(target.address as u64, outside.address as u64, SMALL, handle(a.stream())))?;
+    call(cuda::copy(
+        target.address as u64,
+        outside.address as u64,
+        SMALL,
+        handle(a.stream()),
+    ))?;
     let graph = call(cuda::end_capture(handle(a.stream())))?;
     outside.owner.leave(a.stream());
     drop(outside);
@@ -317,8 +419,18 @@ fn what_was_read_before_the_capture_is_waited_for() -> Done {
     let target = filled(SMALL, 2, a.stream())?;
     let (outside, gone) = foreign(SMALL)?;
     outside.owner.enter(a.stream())?;
-    call(cuda::fill(outside.address as u64, 9, SMALL, handle(a.stream())))?;
-    call(cuda::copy(target.address as u64, outside.address as u64, SMALL, handle(a.stream())))?;
+    call(cuda::fill(
+        outside.address as u64,
+        9,
+        SMALL,
+        handle(a.stream()),
+    ))?;
+    call(cuda::copy(
+        target.address as u64,
+        outside.address as u64,
+        SMALL,
+        handle(a.stream()),
+    ))?;
     begin(a.stream())?;
     outside.owner.leave(a.stream());
     drop(outside);
@@ -336,7 +448,12 @@ fn a_broken_capture_holds_nothing_for_good() -> Done {
     let a = stream()?;
     let (outside, gone) = foreign(SMALL)?;
     outside.owner.enter(a.stream())?;
-    call(cuda::fill(outside.address as u64, 9, SMALL, handle(a.stream())))?;
+    call(cuda::fill(
+        outside.address as u64,
+        9,
+        SMALL,
+        handle(a.stream()),
+    ))?;
     begin(a.stream())?;
     // Not allowed in a capture, which it breaks.
     assert!(cuda::synchronize_stream(handle(a.stream())).is_err());

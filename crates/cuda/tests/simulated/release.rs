@@ -17,21 +17,63 @@ use crate::scene::{
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    ("pool_memory_is_freed_after_its_readers", pool_memory_is_freed_after_its_readers),
-    ("pool_memory_that_nobody_read_is_freed_on_its_stream", pool_memory_that_nobody_read_is_freed_on_its_stream),
-    ("a_reader_that_never_comes_back_is_waited_for", a_reader_that_never_comes_back_is_waited_for),
-    ("a_foreign_owner_is_released_after_its_readers", a_foreign_owner_is_released_after_its_readers),
-    ("an_owner_without_streams_is_released_at_once", an_owner_without_streams_is_released_at_once),
-    ("host_memory_waits_for_our_copies", host_memory_waits_for_our_copies),
-    ("a_stream_that_came_back_holds_one_event", a_stream_that_came_back_holds_one_event),
-    ("no_free_waits_behind_another_consumers", no_free_waits_behind_another_consumers),
-    ("a_writer_waits_for_the_readers", a_writer_waits_for_the_readers),
-    ("a_release_in_a_host_function_is_left_to_the_reclaimer", a_release_in_a_host_function_is_left_to_the_reclaimer),
-    ("memory_outside_the_pool_is_freed_by_the_reclaimer", memory_outside_the_pool_is_freed_by_the_reclaimer),
-    ("a_stream_lives_until_its_readers_are_released", a_stream_lives_until_its_readers_are_released),
+    (
+        "pool_memory_is_freed_after_its_readers",
+        pool_memory_is_freed_after_its_readers,
+    ),
+    (
+        "pool_memory_that_nobody_read_is_freed_on_its_stream",
+        pool_memory_that_nobody_read_is_freed_on_its_stream,
+    ),
+    (
+        "a_reader_that_never_comes_back_is_waited_for",
+        a_reader_that_never_comes_back_is_waited_for,
+    ),
+    (
+        "a_foreign_owner_is_released_after_its_readers",
+        a_foreign_owner_is_released_after_its_readers,
+    ),
+    (
+        "an_owner_without_streams_is_released_at_once",
+        an_owner_without_streams_is_released_at_once,
+    ),
+    (
+        "host_memory_waits_for_our_copies",
+        host_memory_waits_for_our_copies,
+    ),
+    (
+        "a_stream_that_came_back_holds_one_event",
+        a_stream_that_came_back_holds_one_event,
+    ),
+    (
+        "no_free_waits_behind_another_consumers",
+        no_free_waits_behind_another_consumers,
+    ),
+    (
+        "a_writer_waits_for_the_readers",
+        a_writer_waits_for_the_readers,
+    ),
+    (
+        "a_release_in_a_host_function_is_left_to_the_reclaimer",
+        a_release_in_a_host_function_is_left_to_the_reclaimer,
+    ),
+    (
+        "memory_outside_the_pool_is_freed_by_the_reclaimer",
+        memory_outside_the_pool_is_freed_by_the_reclaimer,
+    ),
+    (
+        "a_stream_lives_until_its_readers_are_released",
+        a_stream_lives_until_its_readers_are_released,
+    ),
     ("exit_with_releases_pending", exit_with_releases_pending),
-    ("an_owner_that_nobody_can_tell_of_is_kept", an_owner_that_nobody_can_tell_of_is_kept),
-    ("a_panic_of_an_owner_ends_nothing", a_panic_of_an_owner_ends_nothing),
+    (
+        "an_owner_that_nobody_can_tell_of_is_kept",
+        an_owner_that_nobody_can_tell_of_is_kept,
+    ),
+    (
+        "a_panic_of_an_owner_ends_nothing",
+        a_panic_of_an_owner_ends_nothing,
+    ),
 ];
 
 pub(crate) fn tests() -> Vec<Trial> {
@@ -49,7 +91,10 @@ pub(crate) fn tests() -> Vec<Trial> {
         sweep("host_memory_waits_for_our_copies", &[]),
         clean("a_stream_that_came_back_holds_one_event"),
         clean("no_free_waits_behind_another_consumers"),
-        Trial::test("each_set_of_readers_has_its_lane", each_set_of_readers_has_its_lane),
+        Trial::test(
+            "each_set_of_readers_has_its_lane",
+            each_set_of_readers_has_its_lane,
+        ),
         clean("a_writer_waits_for_the_readers"),
         sweep("a_writer_waits_for_the_readers", &[]),
         clean("a_release_in_a_host_function_is_left_to_the_reclaimer"),
@@ -57,7 +102,10 @@ pub(crate) fn tests() -> Vec<Trial> {
         sweep("memory_outside_the_pool_is_freed_by_the_reclaimer", &[]),
         clean("a_stream_lives_until_its_readers_are_released"),
         Trial::test("exit_with_releases_pending", exits_with_status_0),
-        Trial::test("failed_records_and_waits_release_late_or_never", failed_records_and_waits),
+        Trial::test(
+            "failed_records_and_waits_release_late_or_never",
+            failed_records_and_waits,
+        ),
         clean("a_panic_of_an_owner_ends_nothing"),
     ]
 }
@@ -95,7 +143,12 @@ fn a_reader_that_never_comes_back_is_waited_for() -> Done {
     let (writer, reader) = (stream()?, stream()?);
     let pooled = filled(SMALL, 1, writer.stream())?;
     let (mut outside, gone) = foreign(SMALL)?;
-    call(cuda::fill(outside.address as u64, 2, SMALL, handle(writer.stream())))?;
+    call(cuda::fill(
+        outside.address as u64,
+        2,
+        SMALL,
+        handle(writer.stream()),
+    ))?;
     outside.dependency = pooled.dependency.clone();
     hand_out(&[&pooled, &outside], reader.stream())?;
     drop(consume(&pooled, reader.stream())?);
@@ -113,7 +166,12 @@ fn a_foreign_owner_is_released_after_its_readers() -> Done {
     make_current(0)?;
     let (writer, a, b) = (stream()?, stream()?, stream()?);
     let (mut buffer, gone) = foreign(SMALL)?;
-    call(cuda::fill(buffer.address as u64, 2, SMALL, handle(writer.stream())))?;
+    call(cuda::fill(
+        buffer.address as u64,
+        2,
+        SMALL,
+        handle(writer.stream()),
+    ))?;
     buffer.dependency = Some(hurray_core::Dependency::Stream(writer.stream().clone()));
     for reader in [&a, &b] {
         hand_out(&[&buffer], reader.stream())?;
@@ -201,10 +259,14 @@ fn no_free_waits_behind_another_consumers() -> Done {
 
 /// Two consumers, two lanes; the second free of each goes on its own.
 fn each_set_of_readers_has_its_lane() -> Result<(), libtest_mimic::Failed> {
-    let outcome = child("no_free_waits_behind_another_consumers").logged().run();
+    let outcome = child("no_free_waits_behind_another_consumers")
+        .logged()
+        .run();
     assert_clean(&outcome);
     let stream = |arguments: &str| {
-        let streams = arguments.split(' ').filter(|argument| argument.contains("tream"));
+        let streams = arguments
+            .split(' ')
+            .filter(|argument| argument.contains("tream"));
         streams.map(str::to_owned).next_back().expect("a stream")
     };
     // The frees of what was read, in order; those of the copies are on the consumers' streams.
@@ -233,7 +295,12 @@ fn a_writer_waits_for_the_readers() -> Done {
         buffer.owner.leave(reader.stream());
     }
     buffer.owner.order_after_readers(writer.stream())?;
-    call(cuda::fill(buffer.address as u64, 2, SMALL, handle(writer.stream())))?;
+    call(cuda::fill(
+        buffer.address as u64,
+        2,
+        SMALL,
+        handle(writer.stream()),
+    ))?;
     buffer.owner.enter(writer.stream())?;
     buffer.owner.leave(writer.stream());
     drop((buffer, copies));
@@ -253,15 +320,27 @@ fn a_release_in_a_host_function_is_left_to_the_reclaimer() -> Done {
     make_current(0)?;
     let (writer, reader) = (stream()?, stream()?);
     let (mut outside, gone) = foreign(SMALL)?;
-    call(cuda::fill(outside.address as u64, 2, SMALL, handle(writer.stream())))?;
+    call(cuda::fill(
+        outside.address as u64,
+        2,
+        SMALL,
+        handle(writer.stream()),
+    ))?;
     outside.dependency = Some(hurray_core::Dependency::Stream(writer.stream().clone()));
     for (buffer, is_foreign) in [(filled(SMALL, 1, writer.stream())?, false), (outside, true)] {
         hand_out(&[&buffer], reader.stream())?;
         drop(consume(&buffer, reader.stream())?);
         *LET_GO.lock().expect("locked") = Some(buffer);
-        call(cuda::launch_host(handle(reader.stream()), Some(deleter), std::ptr::null_mut()))?;
+        call(cuda::launch_host(
+            handle(reader.stream()),
+            Some(deleter),
+            std::ptr::null_mut(),
+        ))?;
         call(cuda::synchronize_stream(handle(reader.stream())))?;
-        assert!(LET_GO.lock().expect("locked").is_none(), "the host function ran");
+        assert!(
+            LET_GO.lock().expect("locked").is_none(),
+            "the host function ran"
+        );
         hurray_cuda::flush();
         assert_eq!(is_gone(&gone), is_foreign);
     }
@@ -283,7 +362,12 @@ fn memory_outside_the_pool_is_freed_by_the_reclaimer() -> Done {
         let mut buffer = Buffer::from(LAYER.allocate(request, writer.stream())?);
         assert!(buffer.dependency.is_none());
         buffer.owner.enter(writer.stream())?;
-        call(cuda::fill(buffer.address as u64, 2, SMALL, handle(writer.stream())))?;
+        call(cuda::fill(
+            buffer.address as u64,
+            2,
+            SMALL,
+            handle(writer.stream()),
+        ))?;
         buffer.owner.leave(writer.stream());
         buffer.dependency = Some(hurray_core::Dependency::Stream(writer.stream().clone()));
         hand_out(&[&buffer], reader.stream())?;
@@ -322,7 +406,12 @@ fn exit_with_releases_pending() -> Done {
     for _ in 0..16 {
         let (buffer, _) = foreign(SMALL)?;
         buffer.owner.enter(reader.stream())?;
-        call(cuda::fill(buffer.address as u64, 2, SMALL, handle(reader.stream())))?;
+        call(cuda::fill(
+            buffer.address as u64,
+            2,
+            SMALL,
+            handle(reader.stream()),
+        ))?;
         let pooled = filled(SMALL, 1, writer.stream())?;
         hand_out(&[&pooled], reader.stream())?;
         drop(buffer);
@@ -348,7 +437,12 @@ fn an_owner_that_nobody_can_tell_of_is_kept() -> Done {
     make_current(0)?;
     let (writer, reader) = (stream()?, stream()?);
     let (mut buffer, gone) = foreign(SMALL)?;
-    call(cuda::fill(buffer.address as u64, 2, SMALL, handle(writer.stream())))?;
+    call(cuda::fill(
+        buffer.address as u64,
+        2,
+        SMALL,
+        handle(writer.stream()),
+    ))?;
     buffer.dependency = Some(hurray_core::Dependency::Stream(writer.stream().clone()));
     hand_out(&[&buffer], reader.stream())?;
     drop(consume(&buffer, reader.stream())?);
@@ -381,11 +475,17 @@ fn failed_records_and_waits() -> Result<(), libtest_mimic::Failed> {
     assert_eq!(run(&[("cuEventRecord", "2+", UNKNOWN)]), released);
     assert_eq!(run(&[("cuEventSynchronize", "1+", UNKNOWN)]), released);
     assert_eq!(
-        run(&[("cuEventSynchronize", "1+", UNKNOWN), ("cuEventQuery", "1+", UNKNOWN)]),
+        run(&[
+            ("cuEventSynchronize", "1+", UNKNOWN),
+            ("cuEventQuery", "1+", UNKNOWN)
+        ]),
         released
     );
     assert_eq!(
-        run(&[("cuEventRecord", "2+", UNKNOWN), ("cuStreamSynchronize", "1+", UNKNOWN)]),
+        run(&[
+            ("cuEventRecord", "2+", UNKNOWN),
+            ("cuStreamSynchronize", "1+", UNKNOWN)
+        ]),
         "gone false kept 1"
     );
     assert_eq!(

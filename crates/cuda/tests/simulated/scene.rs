@@ -83,7 +83,11 @@ impl From<Allocation> for Buffer {
 }
 
 /// A buffer from the pool, filled on the stream it is allocated on.
-pub(crate) fn filled(len: usize, byte: u8, stream: &Stream) -> Result<Buffer, Box<dyn std::error::Error>> {
+pub(crate) fn filled(
+    len: usize,
+    byte: u8,
+    stream: &Stream,
+) -> Result<Buffer, Box<dyn std::error::Error>> {
     let buffer = Buffer::from(LAYER.allocate(standard(len), stream)?);
     call(cuda::fill(buffer.address as u64, byte, len, handle(stream)))?;
     Ok(buffer)
@@ -157,9 +161,17 @@ pub(crate) fn hand_out(
 }
 
 /// Copies `from`, which was handed out on `stream`, to a new buffer there.
-pub(crate) fn consume(from: &Buffer, stream: &Stream) -> Result<Buffer, Box<dyn std::error::Error>> {
+pub(crate) fn consume(
+    from: &Buffer,
+    stream: &Stream,
+) -> Result<Buffer, Box<dyn std::error::Error>> {
     let target = Buffer::from(LAYER.allocate(standard(from.len), stream)?);
-    call(cuda::copy(target.address as u64, from.address as u64, from.len, handle(stream)))?;
+    call(cuda::copy(
+        target.address as u64,
+        from.address as u64,
+        from.len,
+        handle(stream),
+    ))?;
     Ok(target)
 }
 
@@ -182,7 +194,8 @@ pub(crate) fn read(buffer: &Buffer) -> Result<Vec<u8>, Box<dyn std::error::Error
 /// Host synchronisations by the program's threads so far.
 pub(crate) fn host_waits() -> u64 {
     // SAFETY: the stand-in driver's function of that name has this signature.
-    let count: extern "C" fn(u32) -> u64 = unsafe { std::mem::transmute(control(c"cuda_sim_host_waits")) };
+    let count: extern "C" fn(u32) -> u64 =
+        unsafe { std::mem::transmute(control(c"cuda_sim_host_waits")) };
     count(0)
 }
 

@@ -17,17 +17,47 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("an_event_is_waited_for", an_event_is_waited_for),
     ("a_users_event_is_waited_for", a_users_event_is_waited_for),
     ("another_stream_is_waited_for", another_stream_is_waited_for),
-    ("the_legacy_stream_is_waited_for", the_legacy_stream_is_waited_for),
-    ("a_foreign_stream_is_waited_for", a_foreign_stream_is_waited_for),
-    ("each_buffer_goes_by_its_own_mode", each_buffer_goes_by_its_own_mode),
-    ("equal_streams_and_ready_bytes_need_no_call", equal_streams_and_ready_bytes_need_no_call),
-    ("one_event_serves_all_buffers_that_share_it", one_event_serves_all_buffers_that_share_it),
-    ("the_next_consumer_waits_for_the_writes_only", the_next_consumer_waits_for_the_writes_only),
-    ("a_per_thread_stream_yields_an_event", a_per_thread_stream_yields_an_event),
+    (
+        "the_legacy_stream_is_waited_for",
+        the_legacy_stream_is_waited_for,
+    ),
+    (
+        "a_foreign_stream_is_waited_for",
+        a_foreign_stream_is_waited_for,
+    ),
+    (
+        "each_buffer_goes_by_its_own_mode",
+        each_buffer_goes_by_its_own_mode,
+    ),
+    (
+        "equal_streams_and_ready_bytes_need_no_call",
+        equal_streams_and_ready_bytes_need_no_call,
+    ),
+    (
+        "one_event_serves_all_buffers_that_share_it",
+        one_event_serves_all_buffers_that_share_it,
+    ),
+    (
+        "the_next_consumer_waits_for_the_writes_only",
+        the_next_consumer_waits_for_the_writes_only,
+    ),
+    (
+        "a_per_thread_stream_yields_an_event",
+        a_per_thread_stream_yields_an_event,
+    ),
     ("events_are_pooled", events_are_pooled),
-    ("the_current_context_is_restored", the_current_context_is_restored),
-    ("another_devices_stream_is_waited_for", another_devices_stream_is_waited_for),
-    ("the_host_waits_for_events_and_streams", the_host_waits_for_events_and_streams),
+    (
+        "the_current_context_is_restored",
+        the_current_context_is_restored,
+    ),
+    (
+        "another_devices_stream_is_waited_for",
+        another_devices_stream_is_waited_for,
+    ),
+    (
+        "the_host_waits_for_events_and_streams",
+        the_host_waits_for_events_and_streams,
+    ),
 ];
 
 pub(crate) fn tests() -> Vec<Trial> {
@@ -153,9 +183,16 @@ fn equal_streams_and_ready_bytes_need_no_call() -> Done {
     assert!(matches!(then, Some(Dependency::Stream(_))));
     assert!(LAYER.order(&[], stream.stream())?.is_none());
     LAYER.wait(&[])?;
-    for function in [c"cuEventRecord", c"cuStreamWaitEvent", c"cuStreamGetCaptureInfo_v3"] {
+    for function in [
+        c"cuEventRecord",
+        c"cuStreamWaitEvent",
+        c"cuStreamGetCaptureInfo_v3",
+    ] {
         // The allocation asks for captures, once.
-        assert_eq!(calls(function), u64::from(function == c"cuStreamGetCaptureInfo_v3"));
+        assert_eq!(
+            calls(function),
+            u64::from(function == c"cuStreamGetCaptureInfo_v3")
+        );
     }
     drop((buffer, stream));
     finish()
@@ -168,14 +205,20 @@ fn one_event_serves_all_buffers_that_share_it() -> Done {
     let buffers = [(); 4].map(|()| filled(SMALL, 1, writer.stream()));
     let mut buffers = buffers.into_iter().collect::<Result<Vec<_>, _>>()?;
     hand_out(&buffers.iter().collect::<Vec<_>>(), reader.stream())?;
-    assert_eq!((calls(c"cuEventRecord"), calls(c"cuStreamWaitEvent")), (1, 1));
+    assert_eq!(
+        (calls(c"cuEventRecord"), calls(c"cuStreamWaitEvent")),
+        (1, 1)
+    );
     let event = LAYER.record(writer.stream())?;
     for buffer in &mut buffers {
         buffer.dependency = Some(Dependency::Event(event.clone()));
     }
     let other = stream()?;
     hand_out(&buffers.iter().collect::<Vec<_>>(), other.stream())?;
-    assert_eq!((calls(c"cuEventRecord"), calls(c"cuStreamWaitEvent")), (2, 2));
+    assert_eq!(
+        (calls(c"cuEventRecord"), calls(c"cuStreamWaitEvent")),
+        (2, 2)
+    );
     drop((buffers, event, writer, reader, other));
     finish()
 }

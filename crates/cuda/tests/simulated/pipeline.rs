@@ -1,0 +1,211 @@
+//! Three stages on three streams, and what goes through them.
+
+use std::sync::mpsc;
+use std::thread;
+
+use hurray_core::Stream;
+use hurray_cuda::CudaStream;
+use libtest_mimic::{Failed, Trial};
+
+use crate::harness::{Done, Scenario, assert_clean, assert_handled, calls, child, clean, sweep};
+use crate::scene::{
+    Buffer, SMALL, consume, filled, finish, hand_out, host_waits, live, make_current, peak_bytes,
+    stream,
+};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    ("a_pipeline_of_20_tensors", || pipeline(20).map(|_| ())),
+    ("a_pipeline_of_8_tensors", || pipeline(8).map(|_| ())),
+    ("a_pipeline_of_10000_tensors", a_pipeline_of_10000_tensors),
+    ("four_threads_trade_buffers", four_threads_trade_buffers),
+];
+
+pub(crate) fn tests() -> Vec<Trial> {
+    vec![
+        clean("a_pipeline_of_20_tensors"),
+        sweep("a_pipeline_of_20_tensors", &[]),
+        clean("a_pipeline_of_10000_tensors"),
+        Trial::test(
+            "every_driver_error_in_a_pipeline_is_an_error_value",
+            every_driver_error,
+        ),
+        clean("four_threads_trade_buffers"),
+    ]
+}
+
+/// The first stage fills a tensor's buffers on its stream, the second and the third each read what they are handed, on theirs, into a tensor of their
+/// own, give back what they read, and hand theirs on. The third's tensors are dropped.
+fn pipeline(tensors: usize) -> Result<Counts, Box<dyn std::error::Error>> {
+    make_current(0)?;
+    let stages = [stream()?, stream()?, stream()?];
+    let [first, second, third] = stages.each_ref().map(CudaStream::stream);
+    let mut before = None;
+    for number in 0..tensors {
+        let buffers = 1 + number % 4;
+        let produced = (0..buffers)
+            .map(|_| filled(SMALL, (number % 255) as u8, first))
+            .collect::<Result<Vec<_>, _>>()?;
+        before.get_or_insert_with(Counts::now);
+        let read = stage(produced, second)?;
+        drop(stage(read, third)?);
+    }
+    let after = Counts::now();
+    drop(stages);
+    finish()?;
+    Ok(before.map_or(after, |before| after.since(before)))
+}
+
+/// Reads a tensor on a stream into a new one.
+fn stage(tensor: Vec<Buffer>, stream: &Stream) -> Result<Vec<Buffer>, Box<dyn std::error::Error>> {
+    hand_out(&tensor.iter().collect::<Vec<_>>(), stream)?;
+    let read = tensor
+        .iter()
+        .map(|buffer| consume(buffer, stream))
+        .collect();
+    for buffer in &tensor {
+        buffer.owner.leave(stream);
+    }
+    read
+}
+
+/// What the program's threads have called.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Counts {
+    host_waits: u64,
+    events_created: u64,
+    streams_created: u64,
+    orders: u64,
+}
+
+impl Counts {
+    fn now() -> Self {
+        Self {
+            host_waits: host_waits(),
+            events_created: crate::scene::calls(c"cuEventCreate"),
+            streams_created: crate::scene::calls(c"cuStreamCreate"),
+            orders: crate::scene::calls(c"cuStreamWaitEvent"),
+        }
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            host_waits: self.host_waits - before.host_waits,
+            events_created: self.events_created - before.events_created,
+            streams_created: self.streams_created - before.streams_created,
+            orders: self.orders - before.orders,
+        }
+    }
+}
+
+/// No host synchronisation between the first and the last handoff, no race, no leak, bounded memory.
+fn a_pipeline_of_10000_tensors() -> Done {
+    let counts = pipeline(10_000)?;
+    assert_eq!(counts.host_waits, 0);
+    // One for the writer's stream, one while it is recorded, and one per buffer that has come back.
+    assert!(counts.events_created <= 16, "{counts:?}");
+    // One lane per set of readers.
+    assert!(counts.streams_created <= 2, "{counts:?}");
+    // Per tensor two orders, and per buffer that was read one wait of the lane that frees it.
+    assert_eq!(counts.orders, 10_000 * 2 + 25_000 * 2);
+    assert!(peak_bytes() <= 64 << 20, "{}", peak_bytes());
+    assert_eq!(
+        (live(c"memory"), live(c"event"), live(c"stream")),
+        (0, 0, 0)
+    );
+    Ok(())
+}
+
+/// Every call position: the run ends in success or an error value, nothing hung, nothing handed out or freed early.
+fn every_driver_error() -> Result<(), Failed> {
+    const UNKNOWN: u32 = 999;
+    let name = "a_pipeline_of_8_tensors";
+    let sound = child(name).logged().run();
+    assert_clean(&sound);
+    let total = sound.log.len() as u64;
+    assert!(total > 100, "{total}");
+    let half = |odd: u64| {
+        for n in (1..=total).filter(|n| n % 2 == odd) {
+            let outcome = child(name).fail("*", n, UNKNOWN).run();
+            assert_handled(&outcome, &format!("call {n} of {total}"));
+        }
+    };
+    thread::scope(|scope| {
+        let other = scope.spawn(|| half(1));
+        half(0);
+        other.join().map_err(|_| Failed::from("see above"))
+    })?;
+    // Exhaustion too, where something is allocated.
+    for function in [
+        "cuMemAllocFromPoolAsync",
+        "cuEventCreate",
+        "cuStreamCreate",
+        "cuMemPoolCreate",
+    ] {
+        for n in 1..=calls(&sound, function) {
+            let outcome = child(name).fail(function, n, 2).run();
+            assert_handled(&outcome, &format!("{function} {n}"));
+        }
+    }
+    Ok(())
+}
+
+/// While the reclaimer runs.
+fn four_threads_trade_buffers() -> Done {
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 100;
+    make_current(0)?;
+    let channels: Vec<_> = (0..THREADS)
+        .map(|_| mpsc::channel::<Vec<Buffer>>())
+        .collect();
+    let (senders, receivers): (Vec<_>, Vec<_>) = channels.into_iter().unzip();
+    let ended: Vec<Result<(), String>> = thread::scope(|scope| {
+        let threads: Vec<_> = receivers
+            .into_iter()
+            .enumerate()
+            .map(|(own, receiver)| {
+                let next = senders[(own + 1) % THREADS].clone();
+                scope.spawn(move || {
+                    trade(own, ROUNDS, &receiver, &next).map_err(|error| error.to_string())
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("joined"))
+            .collect()
+    });
+    for end in ended {
+        end?;
+    }
+    finish()
+}
+
+/// Makes a tensor, sends it on, and reads the one that comes: its own pool memory, and a foreign owner's, which the reclaimer frees.
+fn trade(
+    own: usize,
+    rounds: usize,
+    receiver: &mpsc::Receiver<Vec<Buffer>>,
+    next: &mpsc::Sender<Vec<Buffer>>,
+) -> Done {
+    make_current(0)?;
+    let stream = stream()?;
+    for round in 0..rounds {
+        let mut tensor = vec![filled(SMALL, own as u8, stream.stream())?];
+        if round % 8 == 0 {
+            let (mut outside, _) = crate::scene::foreign(SMALL)?;
+            outside.owner.enter(stream.stream())?;
+            crate::scene::call(hurray_cuda_programs::cuda::fill(
+                outside.address as u64,
+                1,
+                SMALL,
+                crate::scene::handle(stream.stream()),
+            ))?;
+            outside.owner.leave(stream.stream());
+            outside.dependency = tensor[0].dependency.clone();
+            tensor.push(outside);
+        }
+        next.send(tensor)?;
+        drop(stage(receiver.recv()?, stream.stream())?);
+    }
+    Ok(())
+}
