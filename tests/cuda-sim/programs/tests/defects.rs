@@ -9,11 +9,20 @@ const DEFECTS: &str = env!("CARGO_BIN_EXE_defects");
 const SEEDS: u64 = 50;
 
 fn main() -> ExitCode {
-    let list = Command::new(DEFECTS).arg("list").output().map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let list = Command::new(DEFECTS)
+        .arg("list")
+        .output()
+        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     let list = list.unwrap_or_default();
-    let programs: Vec<(String, String)> = list.lines().filter_map(|line| line.split_once('\t')).map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect();
+    let programs: Vec<(String, String)> = list
+        .lines()
+        .filter_map(|line| line.split_once('\t'))
+        .map(|(name, kind)| (name.to_owned(), kind.to_owned()))
+        .collect();
     assert!(programs.len() > 60, "the programs are listed: {programs:?}");
-    let trials = programs.into_iter().map(|(name, kind)| Trial::test(name.clone(), move || reported(&name, &kind)));
+    let trials = programs
+        .into_iter()
+        .map(|(name, kind)| Trial::test(name.clone(), move || reported(&name, &kind)));
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
@@ -27,7 +36,10 @@ fn reported(name: &str, kind: &str) -> Result<(), Failed> {
     for seed in 0..SEEDS {
         let broken = run(name, "broken", seed);
         // What follows from a defect may be reported too; a defect of another kind may not.
-        let other = broken.reports.iter().any(|report| report.kind != kind && !report.kind.starts_with("leak"));
+        let other = broken
+            .reports
+            .iter()
+            .any(|report| report.kind != kind && !report.kind.starts_with("leak"));
         if !broken.reported(kind) || other {
             return Err(format!("seed {seed}, broken: {broken:#?}").into());
         }

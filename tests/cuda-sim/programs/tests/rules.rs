@@ -13,10 +13,19 @@ const SEEDS: u64 = 20;
 const REPORTED: (&str, &str) = ("an_illegal_address_breaks_the_context", "unknown-address");
 
 fn main() -> ExitCode {
-    let list = Command::new(RULES).arg("list").output().map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let names: Vec<String> = list.unwrap_or_default().lines().map(str::to_owned).collect();
+    let list = Command::new(RULES)
+        .arg("list")
+        .output()
+        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let names: Vec<String> = list
+        .unwrap_or_default()
+        .lines()
+        .map(str::to_owned)
+        .collect();
     assert!(names.len() > 70, "the programs are listed: {names:?}");
-    let trials = names.into_iter().map(|name| Trial::test(name.clone(), move || holds(&name)));
+    let trials = names
+        .into_iter()
+        .map(|name| Trial::test(name.clone(), move || holds(&name)));
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
@@ -24,7 +33,11 @@ fn holds(name: &str) -> Result<(), Failed> {
     for seed in 0..SEEDS {
         let mut command = Command::new(RULES);
         command.arg(simulator()).arg(name);
-        let mut outcome = Run::new(command).seed(seed).devices(2).queue(if seed % 2 == 0 { 4 } else { 1024 }).run();
+        let mut outcome = Run::new(command)
+            .seed(seed)
+            .devices(2)
+            .queue(if seed % 2 == 0 { 4 } else { 1024 })
+            .run();
         if name == REPORTED.0 {
             let before = outcome.reports.len();
             outcome.reports.retain(|report| report.kind != REPORTED.1);

@@ -12,10 +12,26 @@ use crate::Defect;
 use crate::scene::Scene;
 
 pub(crate) const DEFECTS: &[Defect] = &[
-    ("a_fork_that_reads_too_early", "race", a_fork_that_reads_too_early),
-    ("a_launch_beside_other_work", "race", a_launch_beside_other_work),
-    ("a_launch_after_the_free", "use-after-free", a_launch_after_the_free),
-    ("a_free_under_a_launch", "use-after-free", a_free_under_a_launch),
+    (
+        "a_fork_that_reads_too_early",
+        "race",
+        a_fork_that_reads_too_early,
+    ),
+    (
+        "a_launch_beside_other_work",
+        "race",
+        a_launch_beside_other_work,
+    ),
+    (
+        "a_launch_after_the_free",
+        "use-after-free",
+        a_launch_after_the_free,
+    ),
+    (
+        "a_free_under_a_launch",
+        "use-after-free",
+        a_free_under_a_launch,
+    ),
 ];
 
 const GLOBAL: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -98,13 +114,18 @@ fn a_free_under_a_launch(broken: bool) -> Result {
     cuda::launch_graph(exec, scene.first)?;
     cuda::destroy_exec(exec)?;
     let context = scene.device.context.addr();
-    let reclaimer = thread::Builder::new().name("hurray-reclaimer".to_owned()).spawn(move || {
-        cuda::set_current(std::ptr::without_provenance_mut(context))?;
-        while !broken && !RELEASED.load(Ordering::SeqCst) {
-            thread::sleep(Duration::from_millis(1));
-        }
-        cuda::free(c)
-    });
-    assert!(matches!(reclaimer.map(thread::JoinHandle::join), Ok(Ok(Ok(())))));
+    let reclaimer = thread::Builder::new()
+        .name("hurray-reclaimer".to_owned())
+        .spawn(move || {
+            cuda::set_current(std::ptr::without_provenance_mut(context))?;
+            while !broken && !RELEASED.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            cuda::free(c)
+        });
+    assert!(matches!(
+        reclaimer.map(thread::JoinHandle::join),
+        Ok(Ok(Ok(())))
+    ));
     scene.close()
 }

@@ -9,13 +9,41 @@ use crate::Defect;
 use crate::scene::Scene;
 
 pub(crate) const DEFECTS: &[Defect] = &[
-    ("the_host_reads_device_memory", "host-touch", the_host_reads_device_memory),
-    ("the_host_reads_freed_memory", "use-after-free", the_host_reads_freed_memory),
-    ("the_host_overwrites_an_upload", "host-touch", the_host_overwrites_an_upload),
-    ("the_host_reads_a_download", "host-touch", the_host_reads_a_download),
-    ("the_host_reads_what_a_kernel_writes", "host-touch", the_host_reads_what_a_kernel_writes),
-    ("a_host_function_calls_the_driver", "host-function-call", a_host_function_calls_the_driver),
-    ("a_forked_child_calls_the_driver", "forked-call", a_forked_child_calls_the_driver),
+    (
+        "the_host_reads_device_memory",
+        "host-touch",
+        the_host_reads_device_memory,
+    ),
+    (
+        "the_host_reads_freed_memory",
+        "use-after-free",
+        the_host_reads_freed_memory,
+    ),
+    (
+        "the_host_overwrites_an_upload",
+        "host-touch",
+        the_host_overwrites_an_upload,
+    ),
+    (
+        "the_host_reads_a_download",
+        "host-touch",
+        the_host_reads_a_download,
+    ),
+    (
+        "the_host_reads_what_a_kernel_writes",
+        "host-touch",
+        the_host_reads_what_a_kernel_writes,
+    ),
+    (
+        "a_host_function_calls_the_driver",
+        "host-function-call",
+        a_host_function_calls_the_driver,
+    ),
+    (
+        "a_forked_child_calls_the_driver",
+        "forked-call",
+        a_forked_child_calls_the_driver,
+    ),
 ];
 
 /// Reads a byte that the host shares with a device.
@@ -34,7 +62,11 @@ fn the_host_reads_device_memory(broken: bool) -> Result {
     let scene = Scene::open()?;
     cuda::fill(scene.a, 1, LEN, scene.first)?;
     cuda::synchronize_stream(scene.first)?;
-    let byte = if broken { peek(std::ptr::with_exposed_provenance(scene.a as usize)) } else { cuda::download_now(scene.a, 1)?[0] };
+    let byte = if broken {
+        peek(std::ptr::with_exposed_provenance(scene.a as usize))
+    } else {
+        cuda::download_now(scene.a, 1)?[0]
+    };
     assert_eq!(byte, 1);
     scene.close()
 }
@@ -109,7 +141,11 @@ unsafe extern "C" fn call_the_driver(data: *mut c_void) {
 
 fn a_host_function_calls_the_driver(broken: bool) -> Result {
     let scene = Scene::open()?;
-    let data = if broken { std::ptr::dangling_mut::<c_void>() } else { std::ptr::null_mut() };
+    let data = if broken {
+        std::ptr::dangling_mut::<c_void>()
+    } else {
+        std::ptr::null_mut()
+    };
     cuda::launch_host(scene.first, Some(call_the_driver), data)?;
     scene.close()
 }

@@ -8,19 +8,63 @@ use crate::scene::Scene;
 
 pub(crate) const DEFECTS: &[Defect] = &[
     ("free_under_a_kernel", "use-after-free", free_under_a_kernel),
-    ("free_under_a_reader_of_two", "use-after-free", free_under_a_reader_of_two),
-    ("free_on_another_stream", "use-after-free", free_on_another_stream),
-    ("use_after_a_free_of_its_stream", "use-after-free", use_after_a_free_of_its_stream),
-    ("use_after_a_free_by_the_host", "use-after-free", use_after_a_free_by_the_host),
-    ("free_after_a_synchronous_copy_between_devices", "use-after-free", free_after_a_synchronous_copy_between_devices),
-    ("free_of_page_locked_memory_in_flight", "use-after-free", free_of_page_locked_memory_in_flight),
-    ("unmap_under_a_kernel", "use-after-free", unmap_under_a_kernel),
+    (
+        "free_under_a_reader_of_two",
+        "use-after-free",
+        free_under_a_reader_of_two,
+    ),
+    (
+        "free_on_another_stream",
+        "use-after-free",
+        free_on_another_stream,
+    ),
+    (
+        "use_after_a_free_of_its_stream",
+        "use-after-free",
+        use_after_a_free_of_its_stream,
+    ),
+    (
+        "use_after_a_free_by_the_host",
+        "use-after-free",
+        use_after_a_free_by_the_host,
+    ),
+    (
+        "free_after_a_synchronous_copy_between_devices",
+        "use-after-free",
+        free_after_a_synchronous_copy_between_devices,
+    ),
+    (
+        "free_of_page_locked_memory_in_flight",
+        "use-after-free",
+        free_of_page_locked_memory_in_flight,
+    ),
+    (
+        "unmap_under_a_kernel",
+        "use-after-free",
+        unmap_under_a_kernel,
+    ),
     ("free_twice", "double-free", free_twice),
-    ("free_twice_in_a_stream", "double-free", free_twice_in_a_stream),
-    ("free_of_something_else", "unknown-address", free_of_something_else),
+    (
+        "free_twice_in_a_stream",
+        "double-free",
+        free_twice_in_a_stream,
+    ),
+    (
+        "free_of_something_else",
+        "unknown-address",
+        free_of_something_else,
+    ),
     ("memory_left_at_exit", "leak-memory", memory_left_at_exit),
-    ("pool_memory_left_at_exit", "leak-memory", pool_memory_left_at_exit),
-    ("page_locked_memory_left_at_exit", "leak-memory", page_locked_memory_left_at_exit),
+    (
+        "pool_memory_left_at_exit",
+        "leak-memory",
+        pool_memory_left_at_exit,
+    ),
+    (
+        "page_locked_memory_left_at_exit",
+        "leak-memory",
+        page_locked_memory_left_at_exit,
+    ),
     ("event_left_at_exit", "leak-handle", event_left_at_exit),
     ("stream_left_at_exit", "leak-handle", stream_left_at_exit),
 ];
@@ -197,7 +241,11 @@ fn event_left_at_exit(broken: bool) -> Result {
     let context = cuda::retain_primary(0)?;
     cuda::set_current(context)?;
     let event = cuda::event()?;
-    if broken { Ok(()) } else { cuda::destroy_event(event) }
+    if broken {
+        Ok(())
+    } else {
+        cuda::destroy_event(event)
+    }
 }
 
 fn stream_left_at_exit(broken: bool) -> Result {
@@ -205,5 +253,9 @@ fn stream_left_at_exit(broken: bool) -> Result {
     let context = cuda::retain_primary(0)?;
     cuda::set_current(context)?;
     let stream = cuda::stream(0)?;
-    if broken { Ok(()) } else { cuda::destroy_stream(stream) }
+    if broken {
+        Ok(())
+    } else {
+        cuda::destroy_stream(stream)
+    }
 }

@@ -20,7 +20,15 @@ use hurray_cuda_programs::cuda::{self, Result};
 pub(crate) type Defect = (&'static str, &'static str, fn(bool) -> Result);
 
 fn main() -> ExitCode {
-    let defects = [order::DEFECTS, lifetime::DEFECTS, host::DEFECTS, misuse::DEFECTS, reclaimer::DEFECTS, capture::DEFECTS].concat();
+    let defects = [
+        order::DEFECTS,
+        lifetime::DEFECTS,
+        host::DEFECTS,
+        misuse::DEFECTS,
+        reclaimer::DEFECTS,
+        capture::DEFECTS,
+    ]
+    .concat();
     let arguments: Vec<String> = env::args().skip(1).collect();
     let (library, wanted, broken) = match arguments.as_slice() {
         [list] if list == "list" => {

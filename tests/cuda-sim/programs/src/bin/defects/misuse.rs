@@ -8,23 +8,71 @@ use crate::scene::Scene;
 
 pub(crate) const DEFECTS: &[Defect] = &[
     ("a_copy_past_the_end", "out-of-bounds", a_copy_past_the_end),
-    ("a_strided_copy_past_the_end", "out-of-bounds", a_strided_copy_past_the_end),
-    ("a_kernel_past_the_end", "out-of-bounds", a_kernel_past_the_end),
-    ("a_copy_of_what_is_no_memory", "unknown-address", a_copy_of_what_is_no_memory),
-    ("a_copy_of_a_hole_between_mappings", "out-of-bounds", a_copy_of_a_hole_between_mappings),
-    ("a_kernel_on_a_peers_memory", "peer", a_kernel_on_a_peers_memory),
-    ("a_kernel_on_a_mapping_without_access", "peer", a_kernel_on_a_mapping_without_access),
+    (
+        "a_strided_copy_past_the_end",
+        "out-of-bounds",
+        a_strided_copy_past_the_end,
+    ),
+    (
+        "a_kernel_past_the_end",
+        "out-of-bounds",
+        a_kernel_past_the_end,
+    ),
+    (
+        "a_copy_of_what_is_no_memory",
+        "unknown-address",
+        a_copy_of_what_is_no_memory,
+    ),
+    (
+        "a_copy_of_a_hole_between_mappings",
+        "out-of-bounds",
+        a_copy_of_a_hole_between_mappings,
+    ),
+    (
+        "a_kernel_on_a_peers_memory",
+        "peer",
+        a_kernel_on_a_peers_memory,
+    ),
+    (
+        "a_kernel_on_a_mapping_without_access",
+        "peer",
+        a_kernel_on_a_mapping_without_access,
+    ),
     ("a_destroyed_stream", "destroyed-handle", a_destroyed_stream),
     ("a_destroyed_event", "destroyed-handle", a_destroyed_event),
-    ("a_stream_destroyed_twice", "destroyed-handle", a_stream_destroyed_twice),
-    ("an_event_of_a_context_that_is_gone", "destroyed-handle", an_event_of_a_context_that_is_gone),
-    ("an_event_handle_that_is_somebody_elses_now", "race", an_event_handle_that_is_somebody_elses_now),
+    (
+        "a_stream_destroyed_twice",
+        "destroyed-handle",
+        a_stream_destroyed_twice,
+    ),
+    (
+        "an_event_of_a_context_that_is_gone",
+        "destroyed-handle",
+        an_event_of_a_context_that_is_gone,
+    ),
+    (
+        "an_event_handle_that_is_somebody_elses_now",
+        "race",
+        an_event_handle_that_is_somebody_elses_now,
+    ),
 ];
 
 fn a_copy_past_the_end(broken: bool) -> Result {
     let scene = Scene::open()?;
-    let copied = cuda::copy(scene.b, scene.a + 1, LEN - 1 + usize::from(broken), scene.first);
-    assert_eq!(copied, if broken { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) });
+    let copied = cuda::copy(
+        scene.b,
+        scene.a + 1,
+        LEN - 1 + usize::from(broken),
+        scene.first,
+    );
+    assert_eq!(
+        copied,
+        if broken {
+            Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+        } else {
+            Ok(())
+        }
+    );
     scene.close()
 }
 
@@ -56,9 +104,19 @@ fn a_strided_copy_past_the_end(broken: bool) -> Result {
 
 fn a_kernel_past_the_end(broken: bool) -> Result {
     let scene = Scene::open()?;
-    cuda::add(scene.device.add, scene.a, scene.b, LEN + usize::from(broken), 1, scene.first)?;
+    cuda::add(
+        scene.device.add,
+        scene.a,
+        scene.b,
+        LEN + usize::from(broken),
+        1,
+        scene.first,
+    )?;
     if broken {
-        assert_eq!(cuda::synchronize_stream(scene.first), Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+        assert_eq!(
+            cuda::synchronize_stream(scene.first),
+            Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS)
+        );
         return Ok(());
     }
     scene.close()
@@ -70,7 +128,10 @@ fn a_copy_of_what_is_no_memory(broken: bool) -> Result {
         let host = [0_u8; 16];
         // Host memory that is called device memory.
         let claimed = host.as_ptr().expose_provenance() as u64;
-        assert_eq!(cuda::copy(scene.a, claimed, host.len(), scene.first), Err(CUresult::CUDA_ERROR_INVALID_VALUE));
+        assert_eq!(
+            cuda::copy(scene.a, claimed, host.len(), scene.first),
+            Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+        );
     }
     scene.close()
 }
@@ -79,7 +140,11 @@ fn a_copy_of_a_hole_between_mappings(broken: bool) -> Result {
     let scene = Scene::open()?;
     let piece = cuda::granularity(0)?;
     let start = cuda::reserve(3 * piece)?;
-    let handles = [cuda::physical(0, piece)?, cuda::physical(0, piece)?, cuda::physical(0, piece)?];
+    let handles = [
+        cuda::physical(0, piece)?,
+        cuda::physical(0, piece)?,
+        cuda::physical(0, piece)?,
+    ];
     let places = [start, start + piece as u64, start + 2 * piece as u64];
     for (index, (handle, place)) in handles.into_iter().zip(places).enumerate() {
         if index != 1 || !broken {
@@ -109,7 +174,10 @@ fn a_kernel_on_a_peers_memory(broken: bool) -> Result {
     }
     cuda::add(scene.device.add, scene.a, theirs, LEN, 1, scene.first)?;
     if broken {
-        assert_eq!(cuda::synchronize_stream(scene.first), Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+        assert_eq!(
+            cuda::synchronize_stream(scene.first),
+            Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS)
+        );
         return Ok(());
     }
     cuda::synchronize()?;
@@ -130,7 +198,10 @@ fn a_kernel_on_a_mapping_without_access(broken: bool) -> Result {
     }
     cuda::add(scene.device.add, start, scene.a, LEN, 1, scene.first)?;
     if broken {
-        assert_eq!(cuda::synchronize_stream(scene.first), Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+        assert_eq!(
+            cuda::synchronize_stream(scene.first),
+            Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS)
+        );
         return Ok(());
     }
     cuda::synchronize()?;
@@ -145,7 +216,10 @@ fn a_destroyed_stream(broken: bool) -> Result {
     let stream = cuda::stream(NON_BLOCKING)?;
     if broken {
         cuda::destroy_stream(stream)?;
-        assert_eq!(cuda::fill(scene.a, 1, LEN, stream), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        assert_eq!(
+            cuda::fill(scene.a, 1, LEN, stream),
+            Err(CUresult::CUDA_ERROR_INVALID_HANDLE)
+        );
     } else {
         cuda::fill(scene.a, 1, LEN, stream)?;
         cuda::destroy_stream(stream)?;
@@ -158,7 +232,10 @@ fn a_destroyed_event(broken: bool) -> Result {
     let event = cuda::event()?;
     if broken {
         cuda::destroy_event(event)?;
-        assert_eq!(cuda::record(event, scene.first), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        assert_eq!(
+            cuda::record(event, scene.first),
+            Err(CUresult::CUDA_ERROR_INVALID_HANDLE)
+        );
     } else {
         cuda::record(event, scene.first)?;
         cuda::destroy_event(event)?;
@@ -171,7 +248,10 @@ fn a_stream_destroyed_twice(broken: bool) -> Result {
     let stream = cuda::stream(NON_BLOCKING)?;
     cuda::destroy_stream(stream)?;
     if broken {
-        assert_eq!(cuda::destroy_stream(stream), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        assert_eq!(
+            cuda::destroy_stream(stream),
+            Err(CUresult::CUDA_ERROR_INVALID_HANDLE)
+        );
     }
     scene.close()
 }
@@ -182,7 +262,10 @@ fn an_event_of_a_context_that_is_gone(broken: bool) -> Result {
     let event = cuda::event()?;
     if broken {
         there.close()?;
-        assert_eq!(cuda::synchronize_event(event), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        assert_eq!(
+            cuda::synchronize_event(event),
+            Err(CUresult::CUDA_ERROR_INVALID_HANDLE)
+        );
     } else {
         cuda::synchronize_event(event)?;
         cuda::destroy_event(event)?;

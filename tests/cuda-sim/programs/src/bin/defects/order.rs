@@ -10,21 +10,53 @@ pub(crate) const DEFECTS: &[Defect] = &[
     ("read_without_a_wait", "race", read_without_a_wait),
     ("write_over_a_reader", "race", write_over_a_reader),
     ("write_over_a_writer", "race", write_over_a_writer),
-    ("write_over_one_of_two_readers", "race", write_over_one_of_two_readers),
+    (
+        "write_over_one_of_two_readers",
+        "race",
+        write_over_one_of_two_readers,
+    ),
     ("overlap_of_one_byte", "race", overlap_of_one_byte),
     ("overlap_of_strided_rows", "race", overlap_of_strided_rows),
-    ("wait_for_an_unrecorded_event", "race", wait_for_an_unrecorded_event),
+    (
+        "wait_for_an_unrecorded_event",
+        "race",
+        wait_for_an_unrecorded_event,
+    ),
     ("record_before_the_work", "race", record_before_the_work),
     ("wait_before_the_record", "race", wait_before_the_record),
     ("wait_on_the_wrong_stream", "race", wait_on_the_wrong_stream),
     ("wait_for_an_older_record", "race", wait_for_an_older_record),
-    ("legacy_and_a_non_blocking_stream", "race", legacy_and_a_non_blocking_stream),
-    ("per_thread_and_a_non_blocking_stream", "race", per_thread_and_a_non_blocking_stream),
+    (
+        "legacy_and_a_non_blocking_stream",
+        "race",
+        legacy_and_a_non_blocking_stream,
+    ),
+    (
+        "per_thread_and_a_non_blocking_stream",
+        "race",
+        per_thread_and_a_non_blocking_stream,
+    ),
     ("two_blocking_streams", "race", two_blocking_streams),
-    ("a_query_that_was_not_ready", "race", a_query_that_was_not_ready),
-    ("a_synchronous_upload_is_not_over", "race", a_synchronous_upload_is_not_over),
-    ("first_use_on_another_stream", "race", first_use_on_another_stream),
-    ("a_peer_copy_without_a_wait", "race", a_peer_copy_without_a_wait),
+    (
+        "a_query_that_was_not_ready",
+        "race",
+        a_query_that_was_not_ready,
+    ),
+    (
+        "a_synchronous_upload_is_not_over",
+        "race",
+        a_synchronous_upload_is_not_over,
+    ),
+    (
+        "first_use_on_another_stream",
+        "race",
+        first_use_on_another_stream,
+    ),
+    (
+        "a_peer_copy_without_a_wait",
+        "race",
+        a_peer_copy_without_a_wait,
+    ),
     ("a_kernel_beside_a_kernel", "race", a_kernel_beside_a_kernel),
     ("one_of_two_inputs", "race", one_of_two_inputs),
 ];
@@ -255,7 +287,12 @@ fn a_peer_copy_without_a_wait(broken: bool) -> Result {
     if !broken {
         cuda::wait(stream, scene.event)?;
     }
-    cuda::copy_peer((target, there.context), (scene.a, scene.device.context), LEN, stream)?;
+    cuda::copy_peer(
+        (target, there.context),
+        (scene.a, scene.device.context),
+        LEN,
+        stream,
+    )?;
     cuda::synchronize_stream(stream)?;
     cuda::free(target)?;
     cuda::destroy_stream(stream)?;

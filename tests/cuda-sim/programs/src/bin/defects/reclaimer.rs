@@ -10,19 +10,36 @@ use crate::Defect;
 use crate::scene::Scene;
 
 pub(crate) const DEFECTS: &[Defect] = &[
-    ("the_reclaimers_poll_is_no_wait_of_the_program", "race", the_reclaimers_poll_is_no_wait_of_the_program),
-    ("the_reclaimer_frees_without_waiting", "use-after-free", the_reclaimer_frees_without_waiting),
-    ("the_reclaimer_frees_on_a_stream_without_a_wait", "use-after-free", the_reclaimer_frees_on_a_stream_without_a_wait),
+    (
+        "the_reclaimers_poll_is_no_wait_of_the_program",
+        "race",
+        the_reclaimers_poll_is_no_wait_of_the_program,
+    ),
+    (
+        "the_reclaimer_frees_without_waiting",
+        "use-after-free",
+        the_reclaimer_frees_without_waiting,
+    ),
+    (
+        "the_reclaimer_frees_on_a_stream_without_a_wait",
+        "use-after-free",
+        the_reclaimer_frees_on_a_stream_without_a_wait,
+    ),
 ];
 
 /// Runs work on a thread that bears the reclaimer's name.
 fn reclaim(scene: &Scene, work: impl FnOnce() -> Result + Send + 'static) -> Result {
     let context = scene.device.context.addr();
-    let thread = thread::Builder::new().name("hurray-reclaimer".to_owned()).spawn(move || {
-        cuda::set_current(ptr::without_provenance_mut(context))?;
-        work()
-    });
-    thread.map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?.join().unwrap_or(Err(CUresult::CUDA_ERROR_UNKNOWN))
+    let thread = thread::Builder::new()
+        .name("hurray-reclaimer".to_owned())
+        .spawn(move || {
+            cuda::set_current(ptr::without_provenance_mut(context))?;
+            work()
+        });
+    thread
+        .map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?
+        .join()
+        .unwrap_or(Err(CUresult::CUDA_ERROR_UNKNOWN))
 }
 
 fn the_reclaimers_poll_is_no_wait_of_the_program(broken: bool) -> Result {

@@ -19,7 +19,15 @@ impl Scene {
         let device = Device::open(0)?;
         let (first, second) = (cuda::stream(NON_BLOCKING)?, cuda::stream(NON_BLOCKING)?);
         let (event, other) = (cuda::event()?, cuda::event()?);
-        Ok(Self { device, first, second, event, other, a: cuda::alloc(LEN)?, b: cuda::alloc(LEN)? })
+        Ok(Self {
+            device,
+            first,
+            second,
+            event,
+            other,
+            a: cuda::alloc(LEN)?,
+            b: cuda::alloc(LEN)?,
+        })
     }
 
     /// Waits for everything and lets go of it.
