@@ -64,8 +64,8 @@ pub(crate) struct Driver {
     pub(crate) next_id: u64,
 }
 
-// SAFETY: the raw pointers inside are handles, which are never read through, and memory that the driver owns or was lent for the call's work; all of it is
-// used under the one lock.
+// SAFETY: the raw pointers inside are handles, which are never read through, and memory that the driver owns or was lent for the call's work; the counted
+// references (`Rc`) are all inside. All of it is used under the one lock only.
 unsafe impl Send for Driver {}
 
 static DRIVER: LazyLock<Mutex<Driver>> =

@@ -182,8 +182,10 @@ pub(crate) fn watch() {
 /// The handler. A fault comes from the very instruction that touched the memory, so unlike for other signals taking a lock is safe: the thread is in the
 /// program's code, not in the simulator's (`INSIDE`), nor in an allocator that the simulator uses.
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo for SIGSEGV, whose address is set.
-    let address = unsafe { (*info).si_addr() }.addr() as u64;
+    // SAFETY: the kernel passes a valid siginfo.
+    let info = unsafe { &*info };
+    // SAFETY: for SIGSEGV its address is set.
+    let address = unsafe { info.si_addr() }.addr() as u64;
     let write = faulting_write(context);
     if !INSIDE.get() && !driver::forked() {
         let _inside = Inside::enter();

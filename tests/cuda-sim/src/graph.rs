@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_ulonglong, c_void};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{
@@ -38,7 +39,7 @@ pub(crate) struct Graph {
 /// A graph that can be launched.
 #[derive(Debug)]
 pub(crate) struct GraphExec {
-    nodes: Arc<[Node]>,
+    nodes: Rc<[Node]>,
     objects: References,
     /// The last launch: one comes after the other.
     last: Option<Generation>,
@@ -129,7 +130,7 @@ impl Call<'_> {
         let stream = self.resolve(stream)?;
         let (nodes, objects, last) = match self.graph_execs.get(handle) {
             Ok(exec) => (
-                Arc::clone(&exec.nodes),
+                Rc::clone(&exec.nodes),
                 exec.objects.clone(),
                 exec.last.clone(),
             ),
@@ -150,7 +151,7 @@ impl Call<'_> {
         self.add_references(&objects);
         self.enqueue_quietly(
             stream,
-            Work::Launched(Arc::new(Launch {
+            Work::Launched(Rc::new(Launch {
                 objects,
                 clock: clock.clone(),
             })),

@@ -131,3 +131,37 @@ impl<T, P> fmt::Debug for Handles<T, P> {
         write!(f, "{} {}s", self.slots.len() - self.free.len(), self.kind)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destroyed_handle_comes_back_first() {
+        let mut things: Handles<u8, *mut u8> = Handles::new("thing", 3);
+        let (first, second) = (things.insert(1), things.insert(2));
+        assert!(matches!(things.remove(first), Ok(1)));
+        assert!(matches!(things.get(first), Err(Misuse::Destroyed)));
+        assert!(matches!(things.remove(first), Err(Misuse::Destroyed)));
+        assert_eq!(things.insert(3), first);
+        assert!(matches!(
+            (things.get(first), things.get(second)),
+            (Ok(3), Ok(2))
+        ));
+    }
+
+    #[test]
+    fn what_never_was_a_handle_is_none() {
+        let mut things: Handles<u8, *mut u8> = Handles::new("thing", 3);
+        let mut others: Handles<u8, *mut u8> = Handles::new("other", 4);
+        let (thing, other) = (things.insert(1), others.insert(2));
+        for wrong in [
+            std::ptr::null_mut(),
+            other,
+            thing.wrapping_add(1),
+            thing.wrapping_add(STEP),
+        ] {
+            assert!(matches!(things.get(wrong), Err(Misuse::Unknown)));
+        }
+    }
+}

@@ -84,8 +84,7 @@ impl Injections {
     pub(crate) fn swallowed(&mut self, function: &str) -> bool {
         self.swallow
             .iter_mut()
-            .filter(|rule| SWALLOWED.contains(&function) && rule.functions.is_some())
-            .any(|rule| rule.strikes(function))
+            .fold(false, |struck, rule| rule.strikes(function) | struck)
     }
 
     /// Whether this free must run before the work that it should follow.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::c_ulonglong;
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{
@@ -31,7 +32,7 @@ pub(crate) struct Reservation {
 pub(crate) struct Physical {
     device: usize,
     len: usize,
-    backing: Arc<Backing>,
+    backing: Rc<Backing>,
     /// The handle, and every mapping.
     references: usize,
 }
@@ -79,12 +80,8 @@ impl Call<'_> {
         let inside = self
             .reservation(range.start)
             .is_some_and(|reserved| range.end <= reserved.end);
-        let free = !self
-            .memory
-            .mappings
-            .range(..range.end)
-            .next_back()
-            .is_some_and(|(_, mapping)| mapping.end > range.start);
+        let before = self.memory.mappings.range(..range.end).next_back();
+        let free = before.is_none_or(|(_, mapping)| mapping.end <= range.start);
         let context = self.current_handle()?;
         let site = self.host_site();
         let (epoch, born) = self.host_step();
@@ -108,7 +105,7 @@ impl Call<'_> {
             context,
             pool: None,
             taken: 0,
-            backing: Arc::clone(&physical.backing),
+            backing: Rc::clone(&physical.backing),
             offset,
             born,
             freed: None,
@@ -132,7 +129,7 @@ impl Call<'_> {
             let Some(mapping) = self.memory.mappings.get(&start) else {
                 continue;
             };
-            let (range, backing) = (mapping.range(), Arc::clone(&mapping.backing));
+            let (range, backing) = (mapping.range(), Rc::clone(&mapping.backing));
             let site = self.host_site();
             let (epoch, clock) = self.host_step();
             self.mark_freed(
@@ -148,7 +145,7 @@ impl Call<'_> {
             let handle = self
                 .physical
                 .iter()
-                .find(|(_, physical)| Arc::ptr_eq(&physical.backing, &backing))
+                .find(|(_, physical)| Rc::ptr_eq(&physical.backing, &backing))
                 .map(|(&handle, _)| handle);
             if let Some(handle) = handle {
                 self.drop_physical(handle);
@@ -194,7 +191,7 @@ entry! {
         let device = call.device(location_id(&properties.location))?;
         call.take(device, size)?;
         let id = call.fresh_id();
-        call.physical.insert(id, Physical { device, len: size, backing: Arc::new(Backing::private(size)), references: 1 });
+        call.physical.insert(id, Physical { device, len: size, backing: Rc::new(Backing::private(size)), references: 1 });
         handle.set(id)
     }
     fn cuMemRelease(handle: CUmemGenericAllocationHandle) |call| {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_uint;
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUmemoryPool, CUresult};
@@ -120,7 +121,7 @@ pub(crate) struct Mapping {
     pub(crate) pool: Option<CUmemoryPool>,
     /// Bytes that count against the device's memory.
     pub(crate) taken: usize,
-    pub(crate) backing: Arc<Backing>,
+    pub(crate) backing: Rc<Backing>,
     pub(crate) offset: usize,
     /// What had happened before it was allocated, and the allocation.
     pub(crate) born: Clock,
@@ -435,7 +436,7 @@ impl Driver {
 
 impl Call<'_> {
     /// The allocation that starts at an address, to be freed.
-    pub(crate) fn to_free(
+    pub(crate) fn allocation_to_free(
         &mut self,
         address: u64,
         fits: impl Fn(&MappingKind) -> bool,
@@ -473,7 +474,7 @@ impl Call<'_> {
         fits: impl Fn(&MappingKind) -> bool,
     ) -> Outcome {
         self.refuse_unsafe_call()?;
-        let (range, born) = self.to_free(address, fits)?;
+        let (range, born) = self.allocation_to_free(address, fits)?;
         let site = self.host_site();
         let (epoch, mut clock) = self.host_step();
         let function = self.function;
@@ -530,7 +531,7 @@ impl Call<'_> {
             context,
             pool: None,
             taken,
-            backing: Arc::new(backing),
+            backing: Rc::new(backing),
             offset: 0,
             born,
             freed: None,

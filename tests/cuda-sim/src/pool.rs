@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::c_void;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{
@@ -163,7 +164,7 @@ impl Call<'_> {
             context,
             pool: Some(handle),
             taken: block,
-            backing: Arc::new(Backing::private(bytes)),
+            backing: Rc::new(Backing::private(bytes)),
             offset: 0,
             born,
             freed: None,
@@ -232,7 +233,8 @@ impl Call<'_> {
             return Err(self.not_modelled("a free in a capture"));
         }
         self.refuse_implicit(stream)?;
-        let (range, born) = self.to_free(address, |kind| *kind == MappingKind::Device)?;
+        let (range, born) =
+            self.allocation_to_free(address, |kind| *kind == MappingKind::Device)?;
         let (epoch, mut clock, after) = self.begin_free(stream);
         let place = Arc::clone(&self.stream(stream).name);
         let site = self.site(&place);

@@ -1,5 +1,6 @@
 //! Work in streams: queued by a call, run when something waits for it, in a seeded order.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUresult;
@@ -37,7 +38,7 @@ pub(crate) enum Work {
     /// Gives back the allocation at this address.
     Free(u64),
     /// Lets go of the graph that was launched.
-    Launched(Arc<Launch>),
+    Launched(Rc<Launch>),
 }
 
 /// An operation in a stream's queue.

@@ -112,3 +112,95 @@ impl Past {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BYTES: u64 = 24;
+    const ACTORS: usize = 3;
+
+    /// What a test does: an access by an actor, which may first learn all that another knows.
+    #[derive(Clone, Debug)]
+    struct Step {
+        actor: usize,
+        learns_from: Option<usize>,
+        range: Range<u64>,
+        write: bool,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let range = (0..BYTES, 0..=BYTES).prop_map(|(a, b)| a.min(b)..a.max(b));
+        (
+            0..ACTORS,
+            proptest::option::of(0..ACTORS),
+            range,
+            any::<bool>(),
+        )
+            .prop_map(|(actor, learns_from, range, write)| Step {
+                actor,
+                learns_from,
+                range,
+                write,
+            })
+    }
+
+    fn site(call: u64) -> Arc<Site> {
+        Arc::new(Site {
+            call,
+            function: "test",
+            place: "here".into(),
+        })
+    }
+
+    proptest! {
+        /// The ranges find what a list of all accesses of every byte finds: whether an access is unordered after some earlier conflicting one.
+        #[test]
+        fn ranges_agree_with_a_history_of_every_byte(steps in proptest::collection::vec(step(), 0..40)) {
+            let mut shadow = Shadow::default();
+            let mut history: Vec<Vec<(Epoch, bool)>> = vec![Vec::new(); BYTES as usize];
+            let mut clocks = vec![Clock::default(); ACTORS];
+            for (call, step) in steps.into_iter().enumerate() {
+                if let Some(other) = step.learns_from {
+                    let known = clocks[other].clone();
+                    clocks[step.actor].join(&known);
+                }
+                let epoch = clocks[step.actor].tick(step.actor);
+                let clock = clocks[step.actor].clone();
+                let access = Access { epoch, write: step.write, site: site(call as u64) };
+                let found = !shadow.access(step.range.clone(), &access, &clock).is_empty();
+                let mut expected = false;
+                for byte in step.range {
+                    let past = &mut history[byte as usize];
+                    // Only accesses that no reported race hides: a race is reported once, at the first access that it meets.
+                    let last_write = past.iter().rposition(|&(_, write)| write).unwrap_or(0);
+                    expected |= past[last_write..].iter().any(|&(earlier, write)| (write || step.write) && !clock.covers(earlier));
+                    past.push((epoch, step.write));
+                }
+                prop_assert_eq!(found, expected);
+            }
+        }
+
+        /// The ranges never overlap, and forgetting one leaves the rest.
+        #[test]
+        fn ranges_stay_apart(steps in proptest::collection::vec(step(), 0..40), forgotten in (0..BYTES, 0..=BYTES)) {
+            let mut shadow = Shadow::default();
+            let mut touched = BTreeSet::new();
+            let mut clock = Clock::default();
+            for step in steps {
+                let epoch = clock.tick(0);
+                shadow.access(step.range.clone(), &Access { epoch, write: step.write, site: site(0) }, &clock);
+                touched.extend(step.range);
+            }
+            let forgotten = forgotten.0.min(forgotten.1)..forgotten.0.max(forgotten.1);
+            shadow.forget(forgotten.clone());
+            touched.retain(|byte| !forgotten.contains(byte));
+            let held: Vec<u64> = shadow.ranges.iter().flat_map(|(&start, &(end, _))| start..end).collect();
+            prop_assert!(held.iter().copied().eq(touched));
+        }
+    }
+}

@@ -3,6 +3,11 @@
 //! On the stand-in driver a wrong handle or address is refused or reported. On a real driver some of them are undefined; the programs that pass such
 //! ones are the defective ones, which run on the stand-in alone.
 
+#![expect(
+    clippy::not_unsafe_ptr_arg_deref,
+    reason = "a driver must refuse a wrong handle, and that is what is tested; see above for a real one"
+)]
+
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 use std::ptr;

@@ -1,5 +1,10 @@
 //! Runs a program on the stand-in driver, in a process of its own.
 
+#![expect(
+    clippy::panic,
+    reason = "a test whose program can't be started must fail"
+)]
+
 use std::env;
 use std::fmt::Write as _;
 use std::fs;
