@@ -235,7 +235,6 @@ impl Call<'_> {
             return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
         };
         if capture.origin != stream {
-            self.invalidate(id);
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
         }
         if capture.mode != CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED

@@ -11,6 +11,7 @@ use cudarc::driver::sys::{
 use crate::checker::{Engine, Touch};
 use crate::driver::Driver;
 use crate::entry::{Call, In, Outcome, entry};
+use crate::memory::MappingKind;
 use crate::queue::Work;
 use crate::stream::StreamId;
 
@@ -165,8 +166,15 @@ impl Driver {
         }
     }
 
+    /// Whether a side is no host memory. Managed memory is none either: what the reference once said of it, it says no more.
     fn device_side(&self, side: &Side) -> bool {
-        matches!(side, Side::Known(address) if self.memory.find(*address).is_none_or(|mapping| !mapping.host_accessible()))
+        let Side::Known(address) = side else {
+            return false;
+        };
+        let mapping = self.memory.find(*address);
+        mapping.is_none_or(|mapping| {
+            !matches!(mapping.kind, MappingKind::Pinned | MappingKind::Registered)
+        })
     }
 }
 

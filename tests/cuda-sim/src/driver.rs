@@ -41,6 +41,8 @@ pub(crate) struct Driver {
     pub(crate) program: Clock,
     /// What the reclaimer knows.
     pub(crate) reclaimer: Clock,
+    /// What has happened before the host functions that have started.
+    pub(crate) host_functions: Clock,
     pub(crate) shadow: Shadow,
 
     pub(crate) devices: Vec<Device>,
@@ -95,6 +97,7 @@ impl Driver {
             reports: Reports::new(out.as_deref()),
             program: Clock::default(),
             reclaimer: Clock::default(),
+            host_functions: Clock::default(),
             shadow: Shadow::default(),
             devices: Vec::new(),
             contexts: Handles::new("context", 1),

@@ -78,9 +78,9 @@ impl Driver {
 
     /// Lets the host at memory again whose work somebody has waited for.
     pub(crate) fn unprotect_finished(&mut self) {
-        let (program, reclaimer) = (&self.program, &self.reclaimer);
+        let clocks = [&self.program, &self.reclaimer, &self.host_functions];
         let finished =
-            |flight: &mut InFlight| program.covers(flight.epoch) || reclaimer.covers(flight.epoch);
+            |flight: &mut InFlight| clocks.iter().any(|clock| clock.covers(flight.epoch));
         let finished: Vec<_> = self.in_flight.extract_if(.., finished).collect();
         for flight in finished {
             self.set_protection(&pages(&flight.range));

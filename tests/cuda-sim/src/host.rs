@@ -1,6 +1,7 @@
 //! The driver's own thread: it runs host functions and destructors, in which no driver call is allowed.
 
 use std::ffi::{c_uint, c_void};
+use std::rc::Rc;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{LazyLock, Once};
 use std::thread;
@@ -116,7 +117,8 @@ impl Call<'_> {
     fn launch_host(&mut self, stream: CUstream, work: HostWork) -> Outcome {
         let stream = self.resolve(stream)?;
         keep_moving();
-        self.enqueue(stream, Vec::new(), Work::Host(work)).map(drop)
+        self.enqueue(stream, Vec::new(), Work::Host(work, Rc::default()))
+            .map(drop)
     }
 }
 

@@ -342,8 +342,14 @@ impl Memory {
 
     /// Forgets that a range was freed: its addresses are used again, which only reserved ranges are.
     pub(crate) fn exhume(&mut self, range: &Range<u64>) {
-        self.tombstones
-            .retain(|&start, (end, _)| *end <= range.start || start >= range.end);
+        while let Some((&start, _)) = self
+            .tombstones
+            .range(..range.end)
+            .next_back()
+            .filter(|(_, (end, _))| *end > range.start)
+        {
+            self.tombstones.remove(&start);
+        }
     }
 }
 

@@ -34,7 +34,8 @@ pub(crate) enum Work {
     Copy(CopyPlan),
     Set(SetPlan),
     Kernel(KernelPlan),
-    Host(HostWork),
+    /// A host function, and what has happened before it.
+    Host(HostWork, Rc<Clock>),
     /// Gives back the allocation at this address.
     Free(u64),
     /// Lets go of the graph that was launched.
@@ -107,8 +108,11 @@ impl Driver {
         let Some(operation) = self.stream_mut(stream).queue.pop_front() else {
             return;
         };
-        if let Work::Host(work) = operation.work {
+        if let Work::Host(work, clock) = operation.work {
             self.stream_mut(stream).busy = true;
+            // The function may touch what earlier work of its stream has used.
+            self.host_functions.join(&clock);
+            self.unprotect_finished();
             crate::host::start(stream, work);
             return;
         }
@@ -124,7 +128,7 @@ impl Driver {
             Work::Copy(plan) => self.run_copy(&plan),
             Work::Set(plan) => self.run_set(&plan),
             Work::Kernel(plan) => self.run_kernel(&plan, context),
-            Work::Nothing | Work::Host(_) => {}
+            Work::Nothing | Work::Host(..) => {}
         }
         self.stream_mut(stream).done += 1;
         PROGRESS.notify_all();
@@ -148,7 +152,7 @@ impl Driver {
                     !matches!(
                         self.stream(id).queue.front(),
                         Some(Operation {
-                            work: Work::Host(_),
+                            work: Work::Host(..),
                             ..
                         })
                     )
@@ -165,7 +169,7 @@ impl Driver {
     pub(crate) fn pending_background(&self) -> Option<(StreamId, u64)> {
         self.streams.iter().enumerate().find_map(|(id, stream)| {
             let place = stream.queue.iter().position(|operation| {
-                matches!(operation.work, Work::Host(_) | Work::Launched(_))
+                matches!(operation.work, Work::Host(..) | Work::Launched(_))
             })?;
             Some((id, stream.done + u64::from(stream.busy) + place as u64 + 1))
         })
@@ -270,6 +274,7 @@ impl Call<'_> {
         self.check(&site, epoch, &clock, &touches);
         let work = match (faults, work) {
             (true, Work::Kernel(plan)) => Work::Kernel(plan.faulting()),
+            (_, Work::Host(work, _)) => Work::Host(work, Rc::new(clock)),
             (_, work) => work,
         };
         Ok(self.push(stream, after, work))

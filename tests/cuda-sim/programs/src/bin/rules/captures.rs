@@ -380,9 +380,11 @@ fn a_capture_is_ended_where_it_began() -> Result {
         cuda::stream(NON_BLOCKING)?,
         cuda::event()?,
     );
+    let memory = cuda::alloc(LEN)?;
     cuda::begin_capture(first, GLOBAL)?;
     cuda::record(fork, first)?;
     cuda::wait(second, fork)?;
+    cuda::fill(memory, 1, LEN, second)?;
     assert_eq!(
         cuda::end_capture(second),
         Err(E::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED)
@@ -401,6 +403,7 @@ fn a_capture_is_ended_where_it_began() -> Result {
             .is_ok_and(|ended| ended == Err(E::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD))
     );
     let _ = cuda::end_capture(first).map(cuda::destroy_graph);
+    cuda::free(memory)?;
     cuda::destroy_event(fork)?;
     cuda::destroy_stream(first)?;
     cuda::destroy_stream(second)?;

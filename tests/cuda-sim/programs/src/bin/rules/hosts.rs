@@ -19,6 +19,10 @@ pub(crate) const PROGRAMS: &[Program] = &[
         a_host_function_runs_though_nobody_asks,
     ),
     (
+        "a_host_function_reads_what_came_before_it",
+        a_host_function_reads_what_came_before_it,
+    ),
+    (
         "a_host_function_is_a_function",
         a_host_function_is_a_function,
     ),
@@ -61,5 +65,25 @@ fn a_host_function_is_a_function() -> Result {
         cuda::launch_host(std::ptr::null_mut(), None, std::ptr::null_mut()),
         Err(CUresult::CUDA_ERROR_INVALID_VALUE)
     );
+    device.close()
+}
+
+unsafe extern "C" fn read(data: *mut c_void) {
+    // SAFETY: page-locked memory that an earlier operation of the stream has written.
+    CALLS.store(unsafe { data.cast::<u32>().read() }, Ordering::SeqCst);
+}
+
+fn a_host_function_reads_what_came_before_it() -> Result {
+    let device = Device::open(0)?;
+    let stream = cuda::stream(NON_BLOCKING)?;
+    let (host, memory) = (cuda::alloc_host(4)?, cuda::alloc(4)?);
+    cuda::fill_words(memory, 0x1234_5678, 1, stream)?;
+    cuda::download(host, memory, 4, stream)?;
+    cuda::launch_host(stream, Some(read), host.cast())?;
+    cuda::synchronize_stream(stream)?;
+    assert_eq!(CALLS.load(Ordering::SeqCst), 0x1234_5678);
+    cuda::free(memory)?;
+    cuda::free_host(host)?;
+    cuda::destroy_stream(stream)?;
     device.close()
 }
