@@ -221,7 +221,8 @@ impl fmt::Debug for Allocation {
 /// Whoever keeps bytes alive that a device may still use when their last holder lets go. Dropping it lets go of the bytes once the work that it was
 /// told of is done, on any thread, never blocking the calling one.
 pub trait DeviceOwner: Send + Sync {
-    /// Notes that the bytes are handed out on `stream`, before they are. While the stream captures, what it reads lives as long as the graph.
+    /// Notes that the bytes are handed out on `stream`, which has been ordered after what they depend on, before they are: whoever only wants to name a
+    /// stream that uses them orders it first. While the stream captures, what it reads lives as long as the graph.
     ///
     /// # Errors
     /// What the driver says; the bytes must not be handed out.

@@ -97,7 +97,10 @@ pub(crate) fn tests() -> Vec<Trial> {
         ),
         clean("a_writer_waits_for_the_readers"),
         sweep("a_writer_waits_for_the_readers", &[]),
-        clean("a_release_in_a_host_function_is_left_to_the_reclaimer"),
+        Trial::test(
+            "a_release_in_a_host_function_is_left_to_the_reclaimer",
+            released_in_a_host_function,
+        ),
         clean("memory_outside_the_pool_is_freed_by_the_reclaimer"),
         sweep("memory_outside_the_pool_is_freed_by_the_reclaimer", &[]),
         clean("a_stream_lives_until_its_readers_are_released"),
@@ -227,6 +230,8 @@ fn a_stream_that_came_back_holds_one_event() -> Done {
     make_current(0)?;
     let (writer, reader) = (stream()?, stream()?);
     let weight = filled(SMALL, 1, writer.stream())?;
+    hand_out(&[&weight], reader.stream())?;
+    weight.owner.leave(reader.stream());
     for _ in 0..10_000 {
         weight.owner.enter(reader.stream())?;
         weight.owner.leave(reader.stream());
@@ -347,6 +352,21 @@ fn a_release_in_a_host_function_is_left_to_the_reclaimer() -> Done {
     assert_eq!(hurray_cuda::kept(), 0);
     drop((writer, reader));
     finish()
+}
+
+/// The first call tells that none is permitted, and no other is tried.
+fn released_in_a_host_function() -> Result<(), libtest_mimic::Failed> {
+    let outcome = child("a_release_in_a_host_function_is_left_to_the_reclaimer").run();
+    assert!(outcome.succeeded(), "{outcome:#?}");
+    let reports = reports(&outcome);
+    let is_the_first = |report: &&hurray_cuda_programs::Report| {
+        report.kind == "host-function-call" && report.text.starts_with("cuCtxGetCurrent ")
+    };
+    assert!(
+        reports.len() == 2 && reports.iter().all(is_the_first),
+        "{reports:#?}"
+    );
+    Ok(())
 }
 
 /// `cuMemFree` blocks, so that the thread that lets go does not call it.
