@@ -1,5 +1,6 @@
 //! What the transport asks of a device (`sync.md`).
 
+use std::any::Any;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -218,26 +219,9 @@ impl fmt::Debug for Allocation {
     }
 }
 
-/// Whoever keeps bytes alive that a device may still use when their last holder lets go. Dropping it lets go of the bytes once the work that it was
-/// told of is done, on any thread, never blocking the calling one.
-pub trait DeviceOwner: Send + Sync {
-    /// Notes that the bytes are handed out on `stream`, which has been ordered after what they depend on, before they are: whoever only wants to name a
-    /// stream that uses them orders it first. While the stream captures, what it reads lives as long as the graph.
-    ///
-    /// # Errors
-    /// What the driver says; the bytes must not be handed out.
-    fn enter(&self, stream: &Stream) -> Result<(), DeviceError>;
-
-    /// Notes that bytes which were handed out on `stream` have come back: whatever uses them is queued there by now. Failures are kept, and make the
-    /// release later.
-    fn leave(&self, stream: &Stream);
-
-    /// Makes later work on `stream` wait for everything that has come back so far, on whatever stream: before bytes are overwritten in place.
-    ///
-    /// # Errors
-    /// What the driver says; nothing may be overwritten.
-    fn order_after_readers(&self, stream: &Stream) -> Result<(), DeviceError>;
-}
+/// Whoever keeps bytes alive that a device may still use when their last holder lets go. Dropping it lets go of the bytes once the work that the layer
+/// was told of is done, on any thread, never blocking the calling one. Only the layer that made it can use it otherwise.
+pub trait DeviceOwner: Any + Send + Sync {}
 
 /// One end of a copy: rows of bytes somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -557,7 +541,8 @@ pub trait DeviceLayer: Send + Sync {
     /// As [`order`](Self::order). Nothing is known of the bytes.
     fn wait(&self, dependencies: &[&Dependency]) -> Result<(), DeviceError>;
 
-    /// Memory whose first use follows `stream`. What fills it on that stream before it is handed out needs no [`DeviceOwner::enter`].
+    /// Memory whose first use follows `stream`. What fills it on that stream before it is handed out needs no
+    /// [`enter`](Self::enter).
     ///
     /// # Errors
     /// No such device or class, a device that is exhausted, or what the driver says.
@@ -572,6 +557,27 @@ pub trait DeviceLayer: Send + Sync {
     /// # Errors
     /// Why there is no device. `owner` is dropped.
     fn own(&self, owner: Box<dyn Send + Sync>) -> Result<Box<dyn DeviceOwner>, DeviceError>;
+
+    /// Notes that the bytes of `owners` are handed out on `stream`, which has been ordered after what they depend on, before they are: whoever only wants
+    /// to name a stream that uses them orders it first. While the stream captures, what it reads lives as long as the graph.
+    ///
+    /// # Errors
+    /// A closed stream, or what the driver says; the bytes must not be handed out.
+    fn enter(&self, owners: &[&dyn DeviceOwner], stream: &Stream) -> Result<(), DeviceError>;
+
+    /// Notes that bytes which were handed out on `stream` have come back: whatever uses them is queued there by now. Failures are kept, and make the
+    /// release later.
+    fn leave(&self, owners: &[&dyn DeviceOwner], stream: &Stream);
+
+    /// Makes later work on `stream` wait for everything that has come back so far, on whatever stream: before bytes are overwritten in place.
+    ///
+    /// # Errors
+    /// A closed stream, a capture, or what the driver says; nothing may be overwritten.
+    fn order_after_readers(
+        &self,
+        owners: &[&dyn DeviceOwner],
+        stream: &Stream,
+    ) -> Result<(), DeviceError>;
 
     /// Queues copies on `stream`, which is ordered after what both ends depend on. Bytes of pageable host memory are read before the call returns, and
     /// written before it returns.

@@ -1,5 +1,6 @@
 //! Events that are recorded, waited for and used again.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hurray_core::Stream;
@@ -43,7 +44,8 @@ pub(crate) trait EventCalls: Send + Sync + 'static {
 /// Events that nobody holds, by context: an event is recorded on streams of its own context only.
 pub(crate) struct EventPool<C: EventCalls> {
     pub(crate) calls: C,
-    free: Mutex<Vec<RawEvent>>,
+    /// In the order they came back, and go out: one that is recorded anew was not just waited for.
+    free: Mutex<VecDeque<RawEvent>>,
     recorded: AtomicUsize,
 }
 
@@ -51,7 +53,7 @@ impl<C: EventCalls> EventPool<C> {
     pub(crate) fn new(calls: C) -> Self {
         Self {
             calls,
-            free: Mutex::new(Vec::new()),
+            free: Mutex::new(VecDeque::new()),
             recorded: AtomicUsize::new(0),
         }
     }
@@ -81,8 +83,8 @@ impl<C: EventCalls> EventPool<C> {
 
     fn take(&self, context: usize) -> Option<RawEvent> {
         let mut free = self.free.lock();
-        let last = free.iter().rposition(|event| event.context == context)?;
-        Some(free.swap_remove(last))
+        let first = free.iter().position(|event| event.context == context)?;
+        free.remove(first)
     }
 
     /// Ends the events that nobody holds.
@@ -121,7 +123,7 @@ impl<C: EventCalls> PooledEvent<C> {
 impl<C: EventCalls> Drop for PooledEvent<C> {
     fn drop(&mut self) {
         if probe::is_this_process() {
-            self.pool.free.lock().push(self.raw);
+            self.pool.free.lock().push_back(self.raw);
         }
     }
 }

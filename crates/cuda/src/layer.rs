@@ -10,7 +10,7 @@ use hurray_core::{
 
 use crate::device::Device;
 use crate::owner::{Held, Owned};
-use crate::{copy, memory, order, pointer, probe, stream};
+use crate::{copy, memory, order, owner, pointer, probe, stream};
 
 /// The CUDA driver's devices. Naming it loads nothing: the driver is looked for, and started, by the first call that needs it.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +66,22 @@ impl DeviceLayer for Cuda {
         // Whoever lets go later needs the reclaimer, which a device starts.
         Device::get(0)?;
         Ok(Box::new(Owned::new(Held::Foreign(owner))))
+    }
+
+    fn enter(&self, owners: &[&dyn DeviceOwner], stream: &Stream) -> Result<(), DeviceError> {
+        owner::enter(owners, stream)
+    }
+
+    fn leave(&self, owners: &[&dyn DeviceOwner], stream: &Stream) {
+        owner::leave(owners, stream);
+    }
+
+    fn order_after_readers(
+        &self,
+        owners: &[&dyn DeviceOwner],
+        stream: &Stream,
+    ) -> Result<(), DeviceError> {
+        owner::order_after_readers(owners, stream)
     }
 
     unsafe fn copy(&self, copies: &[CopyRequest], stream: &Stream) -> Result<(), DeviceError> {

@@ -242,7 +242,8 @@ fn loom_uses_that_come_back_together_are_both_covered() {
                 thread::spawn(move || {
                     let used_until = pool.calls.queued.fetch_add(1, Ordering::SeqCst) + 1;
                     let returning = readers.returning(&stream());
-                    readers.leave(&pool, &stream(), &returning);
+                    let event = pool.record(&stream(), None).expect("recorded");
+                    readers.leave(&stream(), &returning, Arc::new(event));
                     used_until
                 })
             })
@@ -275,7 +276,8 @@ fn loom_a_failed_record_makes_the_release_later() {
         readers.enter(&stream(), None);
         let used_until = pool.calls.queued.fetch_add(1, Ordering::SeqCst) + 1;
         pool.calls.failures.store(1, Plain);
-        readers.leave(&pool, &stream(), &readers.returning(&stream()));
+        assert_eq!(pool.record(&stream(), None).err(), Some(FAILED));
+        readers.owe(&stream(), &readers.returning(&stream()));
         let released = Arc::new(AtomicBool::new(false));
         let owner = owner(&pool, used_until, &released);
         let thread = {

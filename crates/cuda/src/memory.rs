@@ -275,7 +275,7 @@ impl Drop for PoolBlock {
             .device
             .lanes
             .get(self.device.id(), &Waits::<DriverCalls>::new());
-        let is_freed = lane.is_ok_and(|lane| match self.queue_free(lane.stream()) {
+        let is_freed = lane.is_ok_and(|lane| match self.queue_free(lane.stream.stream()) {
             Ok(()) => true,
             Err(failed) => failed.code.is_lost(),
         });

@@ -1,5 +1,6 @@
 //! Owners of bytes that a device may still use when they are let go.
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::mem::{self, ManuallyDrop};
 use std::panic::{self, AssertUnwindSafe};
@@ -15,7 +16,8 @@ use crate::driver::{CallError, Driver};
 use crate::memory::{DriverBlock, PoolBlock};
 use crate::readers::Readers;
 use crate::reclaimer::{Job, Wait, Waits};
-use crate::stream::CudaStream;
+use crate::release::DriverEvent;
+use crate::release_lane::ReleaseLane;
 use crate::{order, probe, release, stream};
 
 /// What is let go.
@@ -58,61 +60,112 @@ impl Owned {
     }
 }
 
-impl DeviceOwner for Owned {
-    fn enter(&self, stream: &Stream) -> Result<(), DeviceError> {
-        stream::require_open(stream)?;
-        let driver = probe::driver()?;
-        let capture = Capture::of(driver, stream).map_err(|failed| driver.error(failed))?;
-        let graph = match capture {
-            Capture::Active(number, graph) => Some((number, graph)),
-            Capture::None | Capture::Blocked => None,
-        };
-        let is_known = self
-            .shared
+impl DeviceOwner for Owned {}
+
+/// Those of this layer, which are all there should be.
+fn ours<'o>(owners: &'o [&dyn DeviceOwner]) -> impl Iterator<Item = &'o Arc<Shared>> {
+    owners.iter().filter_map(|owner| {
+        let owner: &dyn Any = *owner;
+        owner.downcast_ref::<Owned>().map(|owned| &*owned.shared)
+    })
+}
+
+/// As [`hurray_core::DeviceLayer::enter`].
+pub(crate) fn enter(owners: &[&dyn DeviceOwner], stream: &Stream) -> Result<(), DeviceError> {
+    stream::require_open(stream)?;
+    let driver = probe::driver()?;
+    let capture = Capture::of(driver, stream).map_err(|failed| driver.error(failed))?;
+    let graph = match capture {
+        Capture::Active(number, graph) => Some((number, graph)),
+        Capture::None | Capture::Blocked => None,
+    };
+    for shared in ours(owners) {
+        let is_known = shared
             .readers
             .enter(stream, graph.map(|(number, _)| number));
         if let (Some((_, graph)), false) = (graph, is_known)
-            && let Err(failed) = retain(graph, Arc::clone(&self.shared))
+            && let Err(failed) = retain(graph, Arc::clone(shared))
         {
-            self.shared.readers.cancel(stream);
+            shared.readers.cancel(stream);
             return Err(failed);
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn leave(&self, stream: &Stream) {
-        if !probe::is_this_process() {
-            return;
-        }
-        let Ok(driver) = probe::driver() else { return };
-        let readers = &self.shared.readers;
-        let returning = readers.returning(stream);
-        match Capture::of(driver, &returning.target) {
-            Ok(Capture::Active(number, graph)) => {
-                let is_known = readers.leave_in_capture(stream, &returning, number);
-                if !is_known && retain(graph, Arc::clone(&self.shared)).is_err() {
+/// As [`hurray_core::DeviceLayer::leave`]. One event serves all owners.
+pub(crate) fn leave(owners: &[&dyn DeviceOwner], stream: &Stream) {
+    let Ok(driver) = probe::driver() else { return };
+    let returning: SmallVec<[_; 4]> = ours(owners)
+        .map(|shared| (shared, shared.readers.returning(stream)))
+        .collect();
+    // The stream, and for a per-thread default that another thread was handed the legacy one.
+    let mut recorded = SmallVec::<[(&Stream, Recorded); 2]>::new();
+    for (shared, returning) in &returning {
+        let known = recorded
+            .iter()
+            .find(|(target, _)| **target == returning.target)
+            .map(|(_, recorded)| recorded.clone());
+        let now = known.unwrap_or_else(|| {
+            let now = Recorded::now(driver, &returning.target);
+            recorded.push((&returning.target, now.clone()));
+            now
+        });
+        match now {
+            Recorded::Event(event) => shared.readers.leave(stream, returning, event),
+            Recorded::Captured(number, graph) => {
+                let is_known = shared.readers.leave_in_capture(stream, returning, number);
+                if !is_known && retain(graph, Arc::clone(shared)).is_err() {
                     // The graph may read the bytes as long as it lives, and nobody would tell.
-                    keep(Arc::clone(&self.shared));
+                    keep(Arc::clone(shared));
                 }
             }
-            Ok(Capture::None) => match release::events() {
-                Ok(events) => readers.leave(events, stream, &returning),
-                Err(_) => readers.owe(stream, &returning),
-            },
-            Ok(Capture::Blocked) | Err(_) => readers.owe(stream, &returning),
+            Recorded::Failed => shared.readers.owe(stream, returning),
         }
     }
+}
 
-    fn order_after_readers(&self, stream: &Stream) -> Result<(), DeviceError> {
-        stream::require_open(stream)?;
-        let driver = probe::driver()?;
-        let events = self
-            .shared
+/// How far a stream is known to be.
+#[derive(Clone)]
+enum Recorded {
+    Event(Arc<DriverEvent>),
+    Captured(u64, Graph),
+    Failed,
+}
+
+impl Recorded {
+    fn now(driver: &Driver, stream: &Stream) -> Self {
+        match (Capture::of(driver, stream), release::events()) {
+            (Ok(Capture::Active(number, graph)), _) => Self::Captured(number, graph),
+            (Ok(Capture::None), Ok(events)) => match events.record(stream, None) {
+                Ok(event) => Self::Event(Arc::new(event)),
+                Err(_) => Self::Failed,
+            },
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// As [`hurray_core::DeviceLayer::order_after_readers`].
+pub(crate) fn order_after_readers(
+    owners: &[&dyn DeviceOwner],
+    stream: &Stream,
+) -> Result<(), DeviceError> {
+    stream::require_open(stream)?;
+    let driver = probe::driver()?;
+    let mut events = SmallVec::<[Arc<DriverEvent>; 4]>::new();
+    for shared in ours(owners) {
+        let returned = shared
             .readers
             .returned(release::events()?, stream)
             .map_err(|failed| driver.error(failed))?;
-        order::after_events(driver, &events, stream)
+        for event in returned {
+            if !events.iter().any(|known| Arc::ptr_eq(known, &event)) {
+                events.push(event);
+            }
+        }
     }
+    order::after_events(driver, &events, stream)
 }
 
 impl Drop for Owned {
@@ -190,7 +243,7 @@ fn release_pool(driver: &Driver, block: PoolBlock, mut waits: Waits<DriverCalls>
     let freed = match waits.as_slice() {
         [only] if is_only_reader(only) => block.free(&only.stream),
         _ => match lane_after(driver, device, &mut waits) {
-            Some(lane) => block.free(lane.stream()),
+            Some(lane) => block.free(lane.stream.stream()),
             None => Err(block),
         },
     };
@@ -204,11 +257,11 @@ fn lane_after(
     driver: &Driver,
     device: &'static Device,
     waits: &mut Waits<DriverCalls>,
-) -> Option<Arc<CudaStream>> {
+) -> Option<Arc<ReleaseLane>> {
     record(waits).ok()?;
     let lane = device.lanes.get(device.id(), waits).ok()?;
     for event in waits.iter().filter_map(|wait| wait.event.as_ref()) {
-        order::wait_for(driver, lane.stream(), event.raw().handle).ok()?;
+        lane.wait_for(driver, event).ok()?;
     }
     Some(lane)
 }

@@ -11,6 +11,8 @@ use crate::probe;
 
 /// `CU_MEMORYTYPE_HOST`.
 const HOST: u32 = 1;
+/// `CU_MEMORYTYPE_DEVICE`.
+const DEVICE: u32 = 2;
 
 /// As [`hurray_core::DeviceLayer::pointer_facts`].
 pub(crate) fn facts(address: usize) -> Result<Option<PointerFacts>, DeviceError> {
@@ -21,33 +23,41 @@ pub(crate) fn facts(address: usize) -> Result<Option<PointerFacts>, DeviceError>
 /// The same, for a caller who knows what to do with the driver's answer.
 pub(crate) fn ask(address: usize) -> Result<Option<PointerFacts>, CallError> {
     let driver = probe::driver().map_err(|_| CallError::GONE)?;
-    let (mut kind, mut ordinal, mut is_managed) = (0_u32, -1_i32, 0_u32);
-    let (mut start, mut size) = (0_usize, 0_usize);
+    let (mut kind, mut ordinal, mut is_managed, mut is_mapped) = (0_u32, -1_i32, 0_u32, 0_u32);
+    // A range that was reserved may hold several mappings; other memory is one.
+    let (mut range, mut mapping) = ((0_usize, 0_usize), (0_usize, 0_usize));
     let mut attributes = [
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPED,
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPING_SIZE,
     ];
-    let mut values: [*mut c_void; 5] = [
+    let mut values: [*mut c_void; 8] = [
         (&raw mut kind).cast(),
         (&raw mut ordinal).cast(),
         (&raw mut is_managed).cast(),
-        (&raw mut start).cast(),
-        (&raw mut size).cast(),
+        (&raw mut is_mapped).cast(),
+        (&raw mut range.0).cast(),
+        (&raw mut range.1).cast(),
+        (&raw mut mapping.0).cast(),
+        (&raw mut mapping.1).cast(),
     ];
     // SAFETY: as many attributes as values, each of the width that the reference gives; any address may be asked for.
     unsafe {
         driver.cuPointerGetAttributes(
-            5,
+            8,
             ptr::from_mut(&mut attributes).cast(),
             ptr::from_mut(&mut values).cast(),
             address as u64,
         )
     }?;
     // Of an address that it does not know the driver answers no type.
-    if kind == 0 {
+    let is_hole = kind == DEVICE && is_managed == 0 && is_mapped == 0;
+    if kind == 0 || is_hole {
         return Ok(None);
     }
     let memory_class = match (is_managed, kind) {
@@ -55,11 +65,11 @@ pub(crate) fn ask(address: usize) -> Result<Option<PointerFacts>, CallError> {
         (0, _) => MemoryClass::Standard,
         _ => MemoryClass::Unified,
     };
-    let before = address.saturating_sub(start);
+    let (start, size) = if mapping.1 > 0 { mapping } else { range };
     Ok(Some(PointerFacts {
         device_id: u32::try_from(ordinal).unwrap_or(0),
         memory_class,
-        len: size.saturating_sub(before),
+        len: size.saturating_sub(address.saturating_sub(start)),
     }))
 }
 

@@ -125,11 +125,8 @@ impl<C: EventCalls> Readers<C> {
         entry.owed = true;
     }
 
-    /// Notes that a use on `stream` came back, and records how far the stream is; where that fails, later.
-    pub(crate) fn leave(&self, pool: &Arc<EventPool<C>>, stream: &Stream, returning: &Returning) {
-        let Ok(event) = pool.record(&returning.target, None) else {
-            return self.owe(stream, returning);
-        };
+    /// Notes that a use on `stream` came back; `event` was recorded on its target since [`returning`](Self::returning) was asked.
+    pub(crate) fn leave(&self, stream: &Stream, returning: &Returning, event: Arc<PooledEvent<C>>) {
         let mut stale = SmallVec::<[_; 1]>::new();
         let mut entries = self.entries.lock();
         let entry = entry(&mut entries, stream, returning.thread);
@@ -143,7 +140,7 @@ impl<C: EventCalls> Readers<C> {
             entry.owed = false;
             entry.is_eager &= entry.out > 0;
         }
-        entry.events.push(Arc::new(event));
+        entry.events.push(event);
         entry.version = entry.version.wrapping_add(1);
         drop(entries);
         drop(stale);

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use hurray_core::DeviceError;
 use smallvec::SmallVec;
 
+use crate::driver::{CallError, Driver};
 use crate::event_pool::EventCalls;
+use crate::order;
 use crate::reclaimer::Waits;
+use crate::release::DriverEvent;
 use crate::stream::CudaStream;
 use crate::sync::Mutex;
 
@@ -17,9 +20,32 @@ const LANES: usize = 64;
 /// A set of streams, in order.
 type Key = SmallVec<[(usize, NonZeroUsize); 4]>;
 
+/// A stream that frees memory.
+pub(crate) struct ReleaseLane {
+    pub(crate) stream: CudaStream,
+    /// Events that it has waited for last, by their order: one per reader.
+    waited: Mutex<SmallVec<[usize; 4]>>,
+}
+
+impl ReleaseLane {
+    /// Makes it wait for an event, once for all owners that share it.
+    pub(crate) fn wait_for(&self, driver: &Driver, event: &DriverEvent) -> Result<(), CallError> {
+        if self.waited.lock().contains(&event.order()) {
+            return Ok(());
+        }
+        order::wait_for(driver, self.stream.stream(), event.raw().handle)?;
+        let mut waited = self.waited.lock();
+        if waited.len() == waited.inline_size() {
+            waited.remove(0);
+        }
+        waited.push(event.order());
+        Ok(())
+    }
+}
+
 /// One stream per set of readers, so that no free waits behind another consumer's: what a lane has waited for, the same readers had done before.
 pub(crate) struct ReleaseLanes {
-    lanes: Mutex<Vec<(Key, Arc<CudaStream>)>>,
+    lanes: Mutex<Vec<(Key, Arc<ReleaseLane>)>>,
 }
 
 impl ReleaseLanes {
@@ -34,7 +60,7 @@ impl ReleaseLanes {
         &self,
         device_id: u32,
         waits: &Waits<C>,
-    ) -> Result<Arc<CudaStream>, DeviceError> {
+    ) -> Result<Arc<ReleaseLane>, DeviceError> {
         let mut key: Key = waits
             .iter()
             .map(|wait| (wait.stream.context(), wait.stream.number()))
@@ -44,7 +70,10 @@ impl ReleaseLanes {
         if let Some((_, lane)) = self.lanes.lock().iter().find(|(known, _)| *known == key) {
             return Ok(Arc::clone(lane));
         }
-        let lane = Arc::new(CudaStream::new(device_id)?);
+        let lane = Arc::new(ReleaseLane {
+            stream: CudaStream::new(device_id)?,
+            waited: Mutex::new(SmallVec::new()),
+        });
         let mut oldest = None;
         let mut lanes = self.lanes.lock();
         if lanes.len() >= LANES {

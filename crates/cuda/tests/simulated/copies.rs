@@ -37,7 +37,16 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 pub(crate) fn tests() -> Vec<Trial> {
     vec![
         clean("pageable_bytes_go_there_and_back"),
-        sweep("pageable_bytes_go_there_and_back", &[]),
+        // The last chunks that went there: those that come back follow them on the stream.
+        sweep(
+            "pageable_bytes_go_there_and_back",
+            &[
+                ("cuEventRecord", 3),
+                ("cuEventRecord", 4),
+                ("cuEventRecord", 5),
+                ("cuEventRecord", 6),
+            ],
+        ),
         Trial::test("two_chunks_or_more_are_in_flight", chunks_in_flight),
         clean("many_small_buffers_share_a_chunk"),
         clean("rows_are_copied_with_any_pitch"),
@@ -223,7 +232,7 @@ fn pinned_and_managed_bytes_are_copied_directly() -> Done {
         // SAFETY: memory of that length that the host reaches, and nobody else uses yet.
         unsafe { pointer.write_bytes(6, SMALL) };
         let device = Buffer::from(LAYER.allocate(standard(SMALL), stream.stream())?);
-        host.owner.enter(stream.stream())?;
+        host.enter(stream.stream())?;
         let before = (calls(c"cuEventRecord"), live(c"pinned"));
         copy(
             &[CopyRequest::contiguous(
@@ -256,7 +265,7 @@ fn peers_copy_rows_and_bytes() -> Done {
     let there = Buffer::from(LAYER.allocate(request, other.stream())?);
     let born = there.dependency.as_ref().ok_or("from a pool")?;
     LAYER.order(&[born], stream.stream())?;
-    there.owner.enter(stream.stream())?;
+    there.enter(stream.stream())?;
     let (here_end, there_end) = ((here.address, Some(0)), (there.address, Some(1)));
     copy(
         &[

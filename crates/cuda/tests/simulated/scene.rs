@@ -71,6 +71,20 @@ pub(crate) struct Buffer {
     pub(crate) owner: Box<dyn DeviceOwner>,
 }
 
+impl Buffer {
+    pub(crate) fn enter(&self, stream: &Stream) -> Result<(), DeviceError> {
+        LAYER.enter(&[&*self.owner], stream)
+    }
+
+    pub(crate) fn leave(&self, stream: &Stream) {
+        LAYER.leave(&[&*self.owner], stream);
+    }
+
+    pub(crate) fn order_after_readers(&self, stream: &Stream) -> Result<(), DeviceError> {
+        LAYER.order_after_readers(&[&*self.owner], stream)
+    }
+}
+
 impl From<Allocation> for Buffer {
     fn from(allocation: Allocation) -> Self {
         Self {
@@ -126,8 +140,8 @@ impl Drop for Foreign {
     }
 }
 
-/// An owner of nothing, and what says that it is gone.
-pub(crate) fn token() -> Result<(Box<dyn DeviceOwner>, Arc<AtomicBool>), DeviceError> {
+/// A buffer of no bytes, and what says that its owner is gone.
+pub(crate) fn token() -> Result<(Buffer, Arc<AtomicBool>), DeviceError> {
     struct Token(Arc<AtomicBool>);
     impl Drop for Token {
         fn drop(&mut self) {
@@ -135,8 +149,13 @@ pub(crate) fn token() -> Result<(Box<dyn DeviceOwner>, Arc<AtomicBool>), DeviceE
         }
     }
     let gone = Arc::new(AtomicBool::new(false));
-    let owner = LAYER.own(Box::new(Token(Arc::clone(&gone))))?;
-    Ok((owner, gone))
+    let buffer = Buffer {
+        address: 0,
+        len: 0,
+        dependency: None,
+        owner: LAYER.own(Box::new(Token(Arc::clone(&gone))))?,
+    };
+    Ok((buffer, gone))
 }
 
 /// Whether it is.
@@ -154,10 +173,17 @@ pub(crate) fn hand_out(
         .filter_map(|buffer| buffer.dependency.as_ref())
         .collect();
     let then = LAYER.order(&dependencies, stream)?;
-    for buffer in buffers {
-        buffer.owner.enter(stream)?;
-    }
+    LAYER.enter(&owners(buffers), stream)?;
     Ok(then)
+}
+
+/// Gives buffers back that were handed out together.
+pub(crate) fn give_back(buffers: &[&Buffer], stream: &Stream) {
+    LAYER.leave(&owners(buffers), stream);
+}
+
+fn owners<'b>(buffers: &[&'b Buffer]) -> Vec<&'b dyn DeviceOwner> {
+    buffers.iter().map(|buffer| &*buffer.owner).collect()
 }
 
 /// Copies `from`, which was handed out on `stream`, to a new buffer there.
@@ -187,7 +213,7 @@ pub(crate) fn read(buffer: &Buffer) -> Result<Vec<u8>, Box<dyn std::error::Error
     );
     // SAFETY: both ends are as they say, and the source was handed out on the stream.
     unsafe { LAYER.copy(&[copy], stream.stream()) }?;
-    buffer.owner.leave(stream.stream());
+    buffer.leave(stream.stream());
     Ok(bytes)
 }
 

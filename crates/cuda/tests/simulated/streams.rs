@@ -9,8 +9,8 @@ use libtest_mimic::Trial;
 
 use crate::harness::{Done, Scenario, clean, clean_on, sweep};
 use crate::scene::{
-    SMALL, call, calls, consume, default_stream, filled, finish, foreign_stream, hand_out, handle,
-    live, make_current, read, standard, stream,
+    Buffer, SMALL, call, calls, consume, default_stream, filled, finish, foreign, foreign_stream,
+    hand_out, handle, is_gone, live, make_current, read, standard, stream,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -78,12 +78,27 @@ pub(crate) fn tests() -> Vec<Trial> {
         clean("one_event_serves_all_buffers_that_share_it"),
         clean("the_next_consumer_waits_for_the_writes_only"),
         clean("a_per_thread_stream_yields_an_event"),
-        sweep("a_per_thread_stream_yields_an_event", &[]),
+        // An event for an order or an allocation that nothing here waits for (3, 5), one whose old state was as good (2); and what came back on this
+        // thread's stream is waited for again on the legacy stream, which waits for every per-thread one.
+        sweep(
+            "a_per_thread_stream_yields_an_event",
+            &[
+                ("cuStreamWaitEvent", 3),
+                ("cuEventRecord", 2),
+                ("cuEventRecord", 3),
+                ("cuEventRecord", 4),
+                ("cuEventRecord", 5),
+            ],
+        ),
         clean("events_are_pooled"),
         clean("the_current_context_is_restored"),
         clean_on("another_devices_stream_is_waited_for", |run| run.devices(2)),
         clean("the_host_waits_for_events_and_streams"),
-        sweep("the_host_waits_for_events_and_streams", &[]),
+        // The release's own record: that the host has waited is not noted.
+        sweep(
+            "the_host_waits_for_events_and_streams",
+            &[("cuEventRecord", 2), ("cuEventRecord", 4)],
+        ),
     ]
 }
 
@@ -95,7 +110,7 @@ fn an_event_is_waited_for() -> Done {
     buffer.dependency = Some(Dependency::Event(LAYER.record(writer.stream())?));
     hand_out(&[&buffer], reader.stream())?;
     let target = consume(&buffer, reader.stream())?;
-    buffer.owner.leave(reader.stream());
+    buffer.leave(reader.stream());
     drop((buffer, target));
     drop((writer, reader));
     finish()
@@ -111,7 +126,7 @@ fn a_users_event_is_waited_for() -> Done {
     buffer.dependency = Some(Dependency::Event(event.event()));
     hand_out(&[&buffer], reader.stream())?;
     drop(consume(&buffer, reader.stream())?);
-    buffer.owner.leave(reader.stream());
+    buffer.leave(reader.stream());
     drop((buffer, event, writer, reader));
     finish()
 }
@@ -124,7 +139,7 @@ fn another_stream_is_waited_for() -> Done {
     let then = hand_out(&[&buffer], reader.stream())?;
     assert!(matches!(then, Some(Dependency::Stream(stream)) if stream == *reader.stream()));
     drop(consume(&buffer, reader.stream())?);
-    buffer.owner.leave(reader.stream());
+    buffer.leave(reader.stream());
     drop((buffer, writer, reader));
     finish()
 }
@@ -137,7 +152,7 @@ fn the_legacy_stream_is_waited_for() -> Done {
     let buffer = filled(SMALL, 1, &writer)?;
     hand_out(&[&buffer], reader.stream())?;
     drop(consume(&buffer, reader.stream())?);
-    buffer.owner.leave(reader.stream());
+    buffer.leave(reader.stream());
     drop((buffer, reader));
     finish()
 }
@@ -149,7 +164,7 @@ fn a_foreign_stream_is_waited_for() -> Done {
     let buffer = filled(SMALL, 1, &writer)?;
     hand_out(&[&buffer], &reader)?;
     drop(consume(&buffer, &reader)?);
-    buffer.owner.leave(&reader);
+    buffer.leave(&reader);
     drop(buffer);
     finish()?;
     call(cuda::destroy_stream(handle(&writer)))?;
@@ -167,7 +182,7 @@ fn each_buffer_goes_by_its_own_mode() -> Done {
     assert_eq!(calls(c"cuStreamWaitEvent"), 2);
     for buffer in [of_x, of_y] {
         drop(consume(&buffer, reader.stream())?);
-        buffer.owner.leave(reader.stream());
+        buffer.leave(reader.stream());
     }
     drop((x, y, reader));
     finish()
@@ -231,7 +246,7 @@ fn the_next_consumer_waits_for_the_writes_only() -> Done {
     for reader in [&first, &second] {
         hand_out(&[&buffer], reader.stream())?;
         drop(consume(&buffer, reader.stream())?);
-        buffer.owner.leave(reader.stream());
+        buffer.leave(reader.stream());
     }
     // One wait each, for the writer.
     assert_eq!(calls(c"cuStreamWaitEvent"), 2);
@@ -249,24 +264,31 @@ fn a_per_thread_stream_yields_an_event() -> Done {
     assert!(matches!(then, Some(Dependency::Event(_))));
     let target = consume(&buffer, &per_thread)?;
     assert!(matches!(target.dependency, Some(Dependency::Event(_))));
-    buffer.owner.leave(&per_thread);
-    // What follows the copy is another event; another thread reads the copy on its own stream 2, and this one lets it go.
+    buffer.leave(&per_thread);
+    // Another thread reads on its own stream 2 what was ordered on this one's, and this thread lets go.
     buffer.dependency = then;
-    let mut copy = target;
-    copy.dependency = Some(Dependency::Event(LAYER.record(&per_thread)?));
-    let copy = thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                make_current(0).map_err(|error| error.to_string())?;
-                let own = default_stream(Stream::PER_THREAD).map_err(|error| error.to_string())?;
-                hand_out(&[&copy], &own).map_err(|error| error.to_string())?;
-                drop(consume(&copy, &own).map_err(|error| error.to_string())?);
-                Ok::<_, String>(copy)
-            })
-            .join()
-            .expect("joined")
+    let (outside, gone) = foreign(SMALL)?;
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let read = || -> Done {
+                make_current(0)?;
+                let own = default_stream(Stream::PER_THREAD)?;
+                hand_out(&[&buffer, &outside], &own)?;
+                call(cuda::copy(
+                    outside.address as u64,
+                    buffer.address as u64,
+                    SMALL,
+                    handle(&own),
+                ))
+            };
+            read().map_err(|error| error.to_string())
+        });
+        other.join().expect("joined")
     })?;
-    drop((copy, buffer, writer));
+    drop((buffer, outside, target));
+    hurray_cuda::flush();
+    assert!(is_gone(&gone));
+    drop(writer);
     finish()
 }
 
@@ -295,10 +317,10 @@ fn the_current_context_is_restored() -> Done {
         assert_eq!(cuda::current(), Ok(expected));
     };
     context(std::ptr::null_mut());
-    let buffer = crate::scene::Buffer::from(LAYER.allocate(standard(SMALL), writer.stream())?);
+    let buffer = Buffer::from(LAYER.allocate(standard(SMALL), writer.stream())?);
     hand_out(&[&buffer], reader.stream())?;
     let _bytes = read(&buffer)?;
-    buffer.owner.leave(reader.stream());
+    buffer.leave(reader.stream());
     LAYER.pointer_facts(buffer.address)?;
     LAYER.record(&default_stream(Stream::LEGACY)?)?;
     drop(buffer);
@@ -329,7 +351,7 @@ fn another_devices_stream_is_waited_for() -> Done {
     );
     // SAFETY: both are as they say, and ordered on the stream.
     unsafe { LAYER.copy(&[copy], reader.stream()) }?;
-    buffer.owner.leave(reader.stream());
+    buffer.leave(reader.stream());
     drop((buffer, target, writer, reader));
     finish()
 }
@@ -344,14 +366,14 @@ fn the_host_waits_for_events_and_streams() -> Done {
     };
     for by_event in [false, true] {
         let source = filled(SMALL, 9, x.stream())?;
-        let target = LAYER.allocate(pinned, x.stream())?;
+        let target = Buffer::from(LAYER.allocate(pinned, x.stream())?);
         assert!(target.dependency.is_none());
         let copy = hurray_core::CopyRequest::contiguous(
             (source.address, Some(0)),
             (target.address, None),
             SMALL,
         );
-        target.owner.enter(x.stream())?;
+        target.enter(x.stream())?;
         // SAFETY: both are as they say, and ordered on the stream.
         unsafe { LAYER.copy(&[copy], x.stream()) }?;
         let dependency = if by_event {
