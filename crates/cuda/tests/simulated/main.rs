@@ -1,5 +1,10 @@
 //! `sync.md` sentence by sentence, on the stand-in driver. Each scenario is a small program, run as a process of its own: this executable again, told
 //! which by an environment variable.
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in tests a panic is the report"
+)]
 
 mod bad_input;
 mod capture;
