@@ -28,7 +28,8 @@ def definitions(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
     for node in body:
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name, node
+                if not name.startswith("_") or name.startswith("__"):
+                    yield name, node
             case ast.AnnAssign(target=ast.Name(id=name)):
                 if not name.startswith("_"):
                     yield name, node

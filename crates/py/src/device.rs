@@ -238,7 +238,6 @@ pub(crate) fn object(py: Python<'_>, device: Device) -> PyResult<Py<Device>> {
 ///
 /// # Errors
 /// `TypeError` for another type, `InvalidDescriptorError` for a string that names no device.
-#[expect(dead_code, reason = "the constructors that take a device use it")]
 pub(crate) fn argument(object: &Bound<'_, PyAny>) -> PyResult<Py<Device>> {
     match object.cast::<PyString>() {
         Ok(text) => self::object(object.py(), Device::parse(text.to_str()?)?),

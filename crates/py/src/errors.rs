@@ -3,7 +3,11 @@
 use hurray_core::{
     BufferTableError, CompositeError, DescriptorError, Error, LayoutError, QuantizationError,
 };
-use pyo3::exceptions::{PyBufferError, PyNotImplementedError, PyRuntimeError, PyValueError};
+use hurray_ffi::access::AccessError;
+use hurray_ffi::{ConsumeError, ListError, TensorError};
+use pyo3::exceptions::{
+    PyBufferError, PyMemoryError, PyNotImplementedError, PyRuntimeError, PyValueError,
+};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
@@ -150,6 +154,51 @@ impl Raise for Error {
             Self::Composite(error) => error.raise(),
             // The enum may grow before this map does.
             other => InvalidDescriptorError::new_err(other.to_string()),
+        }
+    }
+}
+
+impl Raise for hurray_ffi::BufferError {
+    fn raise(self) -> PyErr {
+        BufferError::new_err(self.to_string())
+    }
+}
+
+impl Raise for TensorError {
+    fn raise(self) -> PyErr {
+        match self {
+            Self::Descriptor(error) => error.raise(),
+            Self::Head => UnsupportedError::new_err(format!("{self}: hurray.Composite makes one")),
+            // Every other one is about a buffer.
+            other => BufferError::new_err(other.to_string()),
+        }
+    }
+}
+
+impl Raise for AccessError {
+    fn raise(self) -> PyErr {
+        UnsupportedError::new_err(self.to_string())
+    }
+}
+
+impl Raise for ListError {
+    fn raise(self) -> PyErr {
+        match self {
+            Self::Descriptor(error) => error.raise(),
+            other => PyMemoryError::new_err(other.to_string()),
+        }
+    }
+}
+
+impl Raise for ConsumeError {
+    fn raise(self) -> PyErr {
+        match self {
+            Self::Version { .. } | Self::ShortContext { .. } | Self::Table { .. } => {
+                UnsupportedError::new_err(self.to_string())
+            }
+            Self::Descriptor(error) => error.raise(),
+            Self::Tensor(error) => error.raise(),
+            other => BufferError::new_err(other.to_string()),
         }
     }
 }

@@ -1,0 +1,98 @@
+//! Python objects that own bytes, and the door that closes when the interpreter ends.
+//!
+//! A reference may be given up on any thread and long after the interpreter's end. Under the limited API of 3.11 nothing tells that the interpreter is
+//! finalizing, and a thread that then asks for it is ended where it stands, Rust frames included. So every thread of ours that goes into the interpreter
+//! from outside goes through one door. Our `atexit` handler closes it and waits for those that are inside; whoever comes later leaves the reference be,
+//! or sleeps for good where it would have to come back.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use hurray_ffi::{Owner, PythonObject};
+use pyo3::prelude::*;
+
+/// Threads that are on their way into the interpreter, and [`CLOSED`].
+static DOOR: AtomicUsize = AtomicUsize::new(0);
+const CLOSED: usize = 1 << (usize::BITS - 1);
+
+/// A thread that the handler waits for.
+struct Visit;
+
+impl Visit {
+    fn begin() -> Option<Self> {
+        if DOOR.load(Ordering::Relaxed) & CLOSED != 0 {
+            return None;
+        }
+        let visit = Self;
+        (DOOR.fetch_add(1, Ordering::Acquire) & CLOSED == 0).then_some(visit)
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        DOOR.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// An owner that holds a reference to `object`.
+pub(crate) fn keep(object: &Bound<'_, PyAny>) -> Owner {
+    // A reference is never NULL.
+    let Some(reference) = NonNull::new(object.clone().into_ptr().cast::<c_void>()) else {
+        return Owner::Rust(Box::new(()));
+    };
+    // SAFETY: `release` gives up the reference that was just taken, on any thread and at any time.
+    Owner::Python(unsafe { PythonObject::new(reference, release) })
+}
+
+/// Gives up a reference: attached, and not at all once the interpreter ends.
+///
+/// # Safety
+/// `reference` is one that [`keep`] took, and this is its one release.
+unsafe fn release(reference: NonNull<c_void>) {
+    let Some(_visit) = Visit::begin() else {
+        return;
+    };
+    Python::try_attach(|py| {
+        // SAFETY: the reference is the caller's to give, and this thread is attached.
+        let object = unsafe { Bound::from_owned_ptr(py, reference.as_ptr().cast()) };
+        drop(object);
+    });
+}
+
+/// Runs `work` without the interpreter. A thread whose work ends after the interpreter has does not return.
+pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl Send + FnOnce() -> T) -> T {
+    let (result, _visit) = py.detach(|| {
+        let result = work();
+        match Visit::begin() {
+            Some(visit) => (result, visit),
+            None => loop {
+                thread::park();
+            },
+        }
+    });
+    result
+}
+
+/// The `atexit` handler.
+#[pyfunction]
+fn close_door(py: Python<'_>) {
+    DOOR.fetch_or(CLOSED, Ordering::AcqRel);
+    py.detach(|| {
+        while DOOR.load(Ordering::Acquire) != CLOSED {
+            thread::sleep(Duration::from_micros(100));
+        }
+    });
+}
+
+/// Has the door closed when the interpreter ends.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let handler = wrap_pyfunction!(close_door, module)?;
+    module
+        .py()
+        .import("atexit")?
+        .call_method1("register", (handler,))?;
+    Ok(())
+}
