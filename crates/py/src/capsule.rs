@@ -163,7 +163,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Option<Item>> {
 /// The Python object for `item`.
 pub(crate) fn object(py: Python<'_>, item: Item) -> PyResult<Py<PyAny>> {
     Ok(match item {
-        Item::Tensor(tensor) => Py::new(py, Tensor::new(py, tensor)?)?.into_any(),
+        Item::Tensor(tensor) => Tensor::new_object(py, tensor)?.into_any(),
         Item::Composite(composite) => Py::new(py, Composite::new(composite))?.into_any(),
     })
 }

@@ -52,14 +52,17 @@ pub(crate) fn keep(object: &Bound<'_, PyAny>) -> Owner {
 /// # Safety
 /// `reference` is one that [`keep`] took, and this is its one release.
 unsafe fn release(reference: NonNull<c_void>) {
-    let Some(_visit) = Visit::begin() else {
-        return;
-    };
-    Python::try_attach(|py| {
+    attached(|py| {
         // SAFETY: the reference is the caller's to give, and this thread is attached.
         let object = unsafe { Bound::from_owned_ptr(py, reference.as_ptr().cast()) };
         drop(object);
     });
+}
+
+/// Runs `work` attached to the interpreter, on any thread; `None`, without running it, once the interpreter ends.
+pub(crate) fn attached<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    let _visit = Visit::begin()?;
+    Python::try_attach(work)
 }
 
 /// Runs `work` without the interpreter. A thread whose work ends after the interpreter has does not return.

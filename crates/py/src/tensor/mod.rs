@@ -66,6 +66,11 @@ impl Tensor {
         })
     }
 
+    /// The object that shows `inner`.
+    pub(crate) fn new_object(py: Python<'_>, inner: hurray_ffi::Tensor) -> PyResult<Py<Self>> {
+        Py::new(py, Self::new(py, inner)?)
+    }
+
     /// The tensor without its face.
     pub(crate) fn inner(&self) -> &hurray_ffi::Tensor {
         &self.inner
