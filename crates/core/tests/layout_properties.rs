@@ -57,7 +57,7 @@ fn injective_strides(shape: &[u64]) -> impl Strategy<Value = Vec<i64>> + use<> {
                 let (gap, backwards) = gaps[dimension];
                 let stride = next + gap;
                 strides[dimension] = if backwards { -stride } else { stride };
-                next = stride * (shape[dimension].max(1) as i64 - 1) + next;
+                next += stride * (shape[dimension].max(1) as i64 - 1);
             }
             strides
         })
