@@ -8,8 +8,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple};
 
-use crate::device::Device;
-use crate::place;
+use crate::device::{self, Device};
 
 /// Why bytes were copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,8 +199,8 @@ pub(crate) fn report(
         py,
         Copy {
             bytes: bytes as u64,
-            from: place::device(py, from)?,
-            to: place::device(py, to)?,
+            from: device::object(py, from)?,
+            to: device::object(py, to)?,
             reason,
             call,
         },

@@ -18,7 +18,6 @@ mod layout;
 mod numpy_c_api;
 mod numpy_dtype;
 mod owner;
-mod place;
 mod quantization;
 mod shape;
 mod shard;

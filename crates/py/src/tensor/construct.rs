@@ -11,7 +11,6 @@ use smallvec::{SmallVec, smallvec};
 use crate::device::Device;
 use crate::errors::{BufferError, OrRaise};
 use crate::ingest::exposed;
-use crate::place;
 
 /// What a maker declares.
 pub(super) struct Declared {
@@ -85,7 +84,7 @@ fn least_offset(descriptor: &TensorDescriptor) -> PyResult<u64> {
 
 /// Whether the bytes are on the device that is claimed.
 fn check_places(buffers: &[Buffer], device: &Device) -> PyResult<()> {
-    let claimed = place::of(device);
+    let claimed = device.0;
     for (index, buffer) in buffers.iter().enumerate() {
         if buffer.place() != claimed {
             return Err(BufferError::new_err(format!(

@@ -16,15 +16,15 @@ use pyo3::types::{PyBool, PyTuple};
 use crate::buffer_handle::BufferHandle;
 use crate::capsule;
 use crate::descriptor::Descriptor;
-use crate::device::Device;
+use crate::device::{self, Device};
 use crate::element_type::{Dtype, dtype};
 use crate::errors::OrRaise;
 use crate::extension_type::ExtensionType;
 use crate::layout::{self, Layout};
+use crate::quantization;
 use crate::shape::{self, ShapeArgument};
 use crate::shard::Shard;
 use crate::statistics::Statistics;
-use crate::{place, quantization};
 
 /// A tensor: what its buffers hold, and the buffers, shared with whoever owns the memory.
 ///
@@ -61,7 +61,7 @@ impl Tensor {
             _ => Place::HOST,
         };
         Ok(Self {
-            device: place::device(py, place)?,
+            device: device::object(py, place)?,
             inner,
         })
     }
