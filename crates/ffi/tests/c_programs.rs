@@ -287,3 +287,12 @@ fn consumer_of_a_c_producer() {
     assert_eq!(unsafe { destroy(&raw mut list) }, HURRAY_OK);
     assert_eq!(producer.counts(), [0, 0, 0, 0]);
 }
+
+#[test]
+fn the_documentation_quotes_the_consumer_that_runs() {
+    let code = fs::read_to_string(source("consumer.c")).unwrap();
+    let (_, code) = code.split_once("/* [begin] */\n").unwrap();
+    let (code, _) = code.split_once("/* [end] */").unwrap();
+    let page = fs::read_to_string(root().join("docs/c-abi.md")).unwrap();
+    assert!(page.contains(&format!("```c\n{code}```")));
+}
