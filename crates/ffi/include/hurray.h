@@ -178,7 +178,7 @@ typedef struct HurrayApi {
     int32_t (*buffer_info)(const struct HurrayBuffer *buffer, struct HurrayBufferInfo *out);
     // Writes `*out`, whose `struct_size` the caller has set: event and stream stay the producer's. `HURRAY_ERR_RELEASED` once the event has been let go.
     int32_t (*buffer_sync)(const struct HurrayBuffer *buffer, struct HurrayBufferSync *out);
-    // Makes later work on `stream` wait for the buffer's writes, on the device.
+    // Makes later work on `stream` wait for the buffer's writes, on the device. `HURRAY_NO_STREAM` is `HURRAY_ERR_INVALID_STREAM`.
     int32_t (*buffer_wait)(const struct HurrayBuffer *buffer, uintptr_t stream);
     // Blocks until the bytes may be read.
     int32_t (*buffer_wait_host)(const struct HurrayBuffer *buffer);
