@@ -60,7 +60,12 @@ unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
     let list = unsafe { ffi::PyCapsule_GetPointer(capsule, name) };
     if let Some(list) = NonNull::new(list.cast::<HurrayBufferList>()) {
         // SAFETY: an unconsumed capsule of `of_list` owns the list that came from `into_raw`.
-        drop(unsafe { BufferList::from_raw(list) });
+        let list = unsafe { BufferList::from_raw(list) };
+        if list.calls_foreign_code() {
+            let mut list = Some(list);
+            // Another library's functions may wait for a thread that waits for the interpreter.
+            Python::try_attach(|py| detached(py, || drop(list.take())));
+        }
     }
 }
 

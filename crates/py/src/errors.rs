@@ -102,59 +102,53 @@ impl<T, E: Raise> OrRaise<T> for Result<T, E> {
     }
 }
 
+impl Raise for Error {
+    fn raise(self) -> PyErr {
+        raise_as(&self, self.to_string())
+    }
+}
+
 impl Raise for DescriptorError {
     fn raise(self) -> PyErr {
-        InvalidDescriptorError::new_err(self.to_string())
+        Error::from(self).raise()
     }
 }
 
 impl Raise for LayoutError {
     fn raise(self) -> PyErr {
-        InvalidDescriptorError::new_err(self.to_string())
+        Error::from(self).raise()
     }
 }
 
 impl Raise for QuantizationError {
     fn raise(self) -> PyErr {
-        let text = self.to_string();
-        match self {
-            Self::ParameterSize { .. } => BufferError::new_err(text),
-            _ => InvalidDescriptorError::new_err(text),
-        }
+        Error::from(self).raise()
     }
 }
 
-/// A buffer of the wrong size is the buffer's fault; a table that fits no buffers at all is the descriptor's.
 impl Raise for BufferTableError {
     fn raise(self) -> PyErr {
-        let text = self.to_string();
-        match self {
-            Self::TooSmall { .. }
-            | Self::ByteOffsetPastEnd { .. }
-            | Self::BeforeStart { .. }
-            | Self::PaddedBlocks { .. } => BufferError::new_err(text),
-            _ => InvalidDescriptorError::new_err(text),
-        }
+        Error::from(self).raise()
     }
 }
 
 impl Raise for CompositeError {
     fn raise(self) -> PyErr {
-        InvalidDescriptorError::new_err(self.to_string())
+        Error::from(self).raise()
     }
 }
 
-impl Raise for Error {
-    fn raise(self) -> PyErr {
-        match self {
-            Self::Descriptor(error) => error.raise(),
-            Self::Layout(error) => error.raise(),
-            Self::Quantization(error) => error.raise(),
-            Self::BufferTable(error) => error.raise(),
-            Self::Composite(error) => error.raise(),
-            // The enum may grow before this map does.
-            other => InvalidDescriptorError::new_err(other.to_string()),
-        }
+/// A buffer of the wrong size is the buffer's fault; everything else, a table that fits no buffers at all included, is the descriptor's.
+fn raise_as(error: &Error, text: String) -> PyErr {
+    match error {
+        Error::Quantization(QuantizationError::ParameterSize { .. })
+        | Error::BufferTable(
+            BufferTableError::TooSmall { .. }
+            | BufferTableError::ByteOffsetPastEnd { .. }
+            | BufferTableError::BeforeStart { .. }
+            | BufferTableError::PaddedBlocks { .. },
+        ) => BufferError::new_err(text),
+        _ => InvalidDescriptorError::new_err(text),
     }
 }
 
@@ -166,12 +160,21 @@ impl Raise for hurray_ffi::BufferError {
 
 impl Raise for TensorError {
     fn raise(self) -> PyErr {
-        match self {
-            Self::Descriptor(error) => error.raise(),
-            Self::Head => UnsupportedError::new_err(format!("{self}: hurray.Composite makes one")),
+        let text = self.to_string();
+        match innermost(&self) {
+            Self::Descriptor(error) => raise_as(error, text),
+            Self::Head => UnsupportedError::new_err(format!("{text}: hurray.Composite makes one")),
             // Every other one is about a buffer.
-            other => BufferError::new_err(other.to_string()),
+            _ => BufferError::new_err(text),
         }
+    }
+}
+
+/// What is wrong with a member, or with the tensor itself.
+fn innermost(error: &TensorError) -> &TensorError {
+    match error {
+        TensorError::Member { source, .. } => innermost(source),
+        own => own,
     }
 }
 
@@ -197,6 +200,15 @@ impl Raise for ConsumeError {
                 UnsupportedError::new_err(self.to_string())
             }
             Self::Descriptor(error) => error.raise(),
+            // Where a capsule's buffers and its descriptor disagree, the protocol has one word for all.
+            Self::Tensor(error)
+                if matches!(
+                    innermost(&error),
+                    TensorError::Descriptor(Error::BufferTable(_))
+                ) =>
+            {
+                BufferError::new_err(error.to_string())
+            }
             Self::Tensor(error) => error.raise(),
             other => BufferError::new_err(other.to_string()),
         }

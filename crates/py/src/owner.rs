@@ -65,8 +65,12 @@ pub(crate) fn attached<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     Python::try_attach(work)
 }
 
-/// Runs `work` without the interpreter. A thread whose work ends after the interpreter has does not return.
+/// Runs `work` without the interpreter. A thread whose work ends after the interpreter has does not return; once the interpreter ends, only the thread
+/// that ends it comes here, and keeps it.
 pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl Send + FnOnce() -> T) -> T {
+    if DOOR.load(Ordering::Relaxed) & CLOSED != 0 {
+        return work();
+    }
     let (result, _visit) = py.detach(|| {
         let result = work();
         match Visit::begin() {

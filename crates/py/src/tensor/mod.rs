@@ -6,8 +6,10 @@ mod lend;
 mod repr;
 mod view;
 
+use std::mem::ManuallyDrop;
+
 use hurray_core::{Layout as CoreLayout, element_count};
-use hurray_ffi::Place;
+use hurray_ffi::{Owner, Place};
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::ffi::Py_buffer;
 use pyo3::prelude::*;
@@ -21,6 +23,7 @@ use crate::element_type::{Dtype, dtype};
 use crate::errors::OrRaise;
 use crate::extension_type::ExtensionType;
 use crate::layout::{self, Layout};
+use crate::owner::detached;
 use crate::quantization;
 use crate::shape::{self, ShapeArgument};
 use crate::shard::Shard;
@@ -43,8 +46,26 @@ use crate::statistics::Statistics;
 /// hurray.Tensor([0. 0. 0. 0.], dtype=float32)
 #[pyclass(frozen, weakref, module = "hurray")]
 pub(crate) struct Tensor {
-    inner: hurray_ffi::Tensor,
+    /// Taken when it is dropped, and nowhere else.
+    inner: ManuallyDrop<hurray_ffi::Tensor>,
     device: Py<Device>,
+}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        // SAFETY: nothing uses it after this.
+        let inner = unsafe { ManuallyDrop::take(&mut self.inner) };
+        if inner.buffers().iter().any(is_foreign) {
+            let mut inner = Some(inner);
+            // Its library's functions may wait for a thread that waits for the interpreter.
+            Python::try_attach(|py| detached(py, || drop(inner.take())));
+        }
+    }
+}
+
+/// Whether letting the buffer go calls another library's table.
+fn is_foreign(buffer: &hurray_ffi::Buffer) -> bool {
+    matches!(buffer.owner(), Owner::Slot(_))
 }
 
 impl Tensor {
@@ -62,7 +83,7 @@ impl Tensor {
         };
         Ok(Self {
             device: device::object(py, place)?,
-            inner,
+            inner: ManuallyDrop::new(inner),
         })
     }
 
