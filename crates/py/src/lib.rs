@@ -10,6 +10,7 @@ mod composite;
 mod copies;
 mod descriptor;
 mod device;
+mod dlpack;
 mod element_type;
 mod errors;
 mod extension_type;
@@ -47,6 +48,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     shard::register(module)?;
     statistics::register(module)?;
     tensor::register(module)?;
+    // After the type on which it installs the C exchange API.
+    dlpack::register(module)?;
     // Not a name that `from hurray import *` gives.
     module.setattr("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("MIN_BUFFER_ALIGNMENT", hurray_core::MIN_BUFFER_ALIGNMENT)?;

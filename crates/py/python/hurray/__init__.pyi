@@ -1,6 +1,6 @@
 import builtins
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal, Protocol, Self, SupportsIndex, TypeAlias, final
+from typing import Any, ClassVar, Final, Literal, Protocol, Self, SupportsIndex, TypeAlias, final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -36,6 +36,9 @@ _Quantization: TypeAlias = PerTensorAffine | PerChannelAffine | PerBlockAffine |
 
 class _SupportsHurray(Protocol):
     def __hurray__(self, stream: Any = None) -> CapsuleType: ...
+
+class _SupportsDLPack(Protocol):
+    def __dlpack__(self) -> CapsuleType: ...
 
 # Whatever exposes memory: bytes-like objects, NumPy arrays, DLPack producers, tensors.
 _Memory: TypeAlias = Any
@@ -532,6 +535,16 @@ class Tensor:
     @property
     def col_ptr(self) -> Tensor: ...
     def __hurray__(self, stream: Any = None) -> CapsuleType: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: _bool | None = None,
+    ) -> CapsuleType: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    __dlpack_c_exchange_api__: ClassVar[CapsuleType]
     def __array__(
         self, dtype: DTypeLike | None = None, copy: _bool | None = None
     ) -> NDArray[Any]: ...
@@ -593,6 +606,13 @@ class AlignedAllocatorCtx:
 def aligned_allocator() -> AlignedAllocatorCtx: ...
 def copies() -> Copies: ...
 def from_hurray(obj: _SupportsHurray) -> Tensor | Composite: ...
+def from_dlpack(
+    x: _SupportsDLPack,
+    *,
+    device: Device | str | None = None,
+    copy: _bool | None = None,
+    stream: int | None = None,
+) -> Tensor: ...
 def from_numpy(array: NDArray[Any] | np.generic, *, copy: _bool | None = None) -> Tensor: ...
 def buffer_size_bytes(dtype: Dtype, count: int) -> int: ...
 def layout_tag_kind(tag: int) -> Literal["named", "reserved", "private", "invalid"]: ...

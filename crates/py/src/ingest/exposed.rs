@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use super::{BOUNDARY, CopyArgument, buffer_protocol, copy_of, numpy};
 use crate::capsule;
 use crate::copies::Reason;
+use crate::dlpack::import::{Wanted, from_dlpack};
 use crate::errors::{BufferError, OrRaise, UnsupportedError};
 use crate::tensor::Tensor;
 
@@ -40,6 +41,14 @@ fn import(object: &Bound<'_, PyAny>, call: &'static str) -> PyResult<hurray_ffi:
             ));
         }
         None => {}
+    }
+    if object.hasattr(intern!(py, "__dlpack__"))? {
+        let wanted = Wanted {
+            place: None,
+            copy: CopyArgument::IfNeeded,
+            call,
+        };
+        return from_dlpack(object, None, wanted);
     }
     if let Some(tensor) = buffer_protocol::import(object, call)? {
         return Ok(tensor);

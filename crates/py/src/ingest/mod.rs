@@ -27,6 +27,17 @@ pub(crate) enum CopyArgument {
     Always,
 }
 
+impl CopyArgument {
+    /// As Python has it.
+    pub(crate) const fn as_option(self) -> Option<bool> {
+        match self {
+            Self::IfNeeded => None,
+            Self::Never => Some(false),
+            Self::Always => Some(true),
+        }
+    }
+}
+
 impl<'py> FromPyObject<'_, 'py> for CopyArgument {
     type Error = PyErr;
 

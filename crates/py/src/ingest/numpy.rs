@@ -9,7 +9,7 @@ use hurray_ffi::gather::{Elements, Spacing, gather};
 use hurray_ffi::{Buffer, BufferFlags, Place, Readiness};
 use numpy::npyffi::{
     NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_F_CONTIGUOUS, NPY_ARRAY_WRITEABLE, PyArray_Check,
-    PyArray_Descr, PyArrayObject, npy_intp,
+    PyArray_CheckExact, PyArray_Descr, PyArrayObject, npy_intp,
 };
 use pyo3::exceptions::{PyMemoryError, PyTypeError};
 use pyo3::prelude::*;
@@ -67,6 +67,12 @@ fn scalar_type(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
 pub(crate) fn is_array(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: `object` proves that this thread is attached, and is a live object.
     unsafe { PyArray_Check(object.py(), object.as_ptr()) != 0 }
+}
+
+/// Whether `object` is a `numpy.ndarray`, and of no subclass.
+pub(crate) fn is_exactly_array(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: `object` proves that this thread is attached, and is a live object.
+    unsafe { PyArray_CheckExact(object.py(), object.as_ptr()) != 0 }
 }
 
 /// An array's fields, while nothing else runs in the interpreter.

@@ -19,6 +19,7 @@ use crate::buffer_handle::BufferHandle;
 use crate::capsule;
 use crate::descriptor::Descriptor;
 use crate::device::{self, Device};
+use crate::dlpack;
 use crate::element_type::{Dtype, dtype};
 use crate::errors::OrRaise;
 use crate::extension_type::ExtensionType;
@@ -348,6 +349,36 @@ impl Tensor {
     #[getter(__array_interface__)]
     fn array_interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         array::interface(py, &self.inner)
+    }
+
+    /// DLPack: a capsule with the tensor's memory, which it keeps alive; versioned where
+    /// `max_version` allows it. `copy=True` gives a row-major copy; bool is unpacked, which is a
+    /// copy.
+    ///
+    /// Raises what is both an UnsupportedError and a built-in BufferError for a tensor that has no
+    /// such form, and ValueError for an argument that means nothing.
+    #[pyo3(name = "__dlpack__", signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn dlpack<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let arguments = dlpack::export::Arguments {
+            stream,
+            max_version,
+            dl_device,
+            copy,
+        };
+        dlpack::export::dlpack(py, &self.inner, &arguments)
+    }
+
+    /// DLPack: the device's type and number there.
+    #[pyo3(name = "__dlpack_device__")]
+    fn dlpack_device(&self, py: Python<'_>) -> PyResult<(u32, i32)> {
+        dlpack::export::device(py, &self.inner)
     }
 
     unsafe fn __getbuffer__(
