@@ -235,7 +235,7 @@ static int fill(Buffer *buffer, const ProducerBuffer *said) {
     uint64_t size = said->offset + said->byte_size;
     buffer->api = &table;
     buffer->said = *said;
-    buffer->block = aligned_alloc(64, (size + 64) / 64 * 64);
+    buffer->block = aligned_alloc(4096, (size + 4096) / 4096 * 4096);
     if (buffer->block == NULL) {
         return 0;
     }
@@ -281,6 +281,10 @@ int32_t producer_list_new(const uint8_t *descriptor, uint64_t descriptor_len, co
     *list = handle;
     *context = &made->context;
     return HURRAY_OK;
+}
+
+int32_t producer_list_destroy(HurrayBufferList **list) {
+    return list_destroy(list);
 }
 
 uint64_t producer_live_lists(void) {

@@ -4,7 +4,7 @@
 
 #include "hurray.h"
 
-/* A buffer to be made: `byte_size` bytes of value `fill`, `offset` bytes past a 64-byte boundary. */
+/* A buffer to be made: `byte_size` bytes of value `fill`, `offset` bytes past the begin of a page. */
 typedef struct ProducerBuffer {
     uint64_t byte_size;
     uint64_t offset;
@@ -22,6 +22,9 @@ typedef struct ProducerBuffer {
  */
 int32_t producer_list_new(const uint8_t *descriptor, uint64_t descriptor_len, const ProducerBuffer *buffers, uint64_t len,
                           HurrayBufferList **list, HurrayCapsuleContext **context);
+
+/* `list_destroy` of the table, for those who cannot reach it there. */
+int32_t producer_list_destroy(HurrayBufferList **list);
 
 /* Lists, buffers and events that were made and not yet let go. */
 uint64_t producer_live_lists(void);
