@@ -119,13 +119,15 @@ fn vectors_allocate_no_more_than_they_hold() {
     }
 }
 
-/// The common tensors are decoded without an allocation and encoded with one.
+/// The common tensors are decoded and validated without an allocation, and encoded with one.
 #[test]
 fn a_quantized_tensor_of_three_buffers_is_inline() {
     let bytes = vectors::bytes("quantization/25-pb-uint4-bf16.desc.bin");
     let (calls, _, decoded) = allocated(|| TensorDescriptor::decode(&bytes));
     let (descriptor, _) = decoded.unwrap();
     assert_eq!((calls, descriptor.buffers.len()), (0, 3));
+    let (calls, _, verdict) = allocated(|| descriptor.validate());
+    assert_eq!((calls, verdict), (0, Ok(())));
     let (calls, allocated_bytes, encoded) = allocated(|| descriptor.encode());
     assert_eq!((calls, allocated_bytes), (1, bytes.len()));
     assert_eq!(encoded.unwrap(), bytes);
