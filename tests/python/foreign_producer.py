@@ -316,13 +316,6 @@ def capsule_named(name: bytes | None):
 UNMAPPED = 0x10
 
 
-def aligned(nbytes: int, offset: int = 0, boundary: int = 4096) -> np.ndarray:
-    """Bytes that begin `offset` past a multiple of `boundary`, whatever NumPy's allocator gives."""
-    whole = np.zeros(nbytes + offset + 2 * boundary, np.uint8)
-    start = -whole.ctypes.data % boundary + offset
-    return whole[start : start + nbytes]
-
-
 ROW = 16
 DEVICE_BYTE, SYNC_BYTE, CLASS_BYTE = 12, 13, 14
 

@@ -11,7 +11,8 @@ import threading
 import foreign_producer as foreign
 import numpy as np
 import pytest
-from foreign_producer import Buffer, Offer, Producer, aligned, with_row
+from foreign_producer import Buffer, Offer, Producer, with_row
+from placed import aligned
 
 import hurray
 

@@ -13,7 +13,7 @@ use pyo3::types::PyCapsule;
 
 use crate::composite::Composite;
 use crate::errors::{BufferError, Raise};
-use crate::owner::detached;
+use crate::owner::{detached, drop_detached};
 use crate::tensor::Tensor;
 
 /// A capsule whose list nobody has taken.
@@ -62,9 +62,7 @@ unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
         // SAFETY: an unconsumed capsule of `of_list` owns the list that came from `into_raw`.
         let list = unsafe { BufferList::from_raw(list) };
         if list.calls_foreign_code() {
-            let mut list = Some(list);
-            // Another library's functions may wait for a thread that waits for the interpreter.
-            Python::try_attach(|py| detached(py, || drop(list.take())));
+            drop_detached(list);
         }
     }
 }

@@ -6,12 +6,13 @@
 //! or sleeps for good where it would have to come back.
 
 use std::ffi::c_void;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use hurray_ffi::{Owner, PythonObject};
+use pyo3::ffi;
 use pyo3::prelude::*;
 
 /// Threads that are on their way into the interpreter, and [`CLOSED`].
@@ -62,7 +63,26 @@ unsafe fn release(reference: NonNull<c_void>) {
 /// Runs `work` attached to the interpreter, on any thread; `None`, without running it, once the interpreter ends.
 pub(crate) fn attached<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     let _visit = Visit::begin()?;
-    Python::try_attach(work)
+    Python::try_attach(|py| keeping_exception(py, || work(py)))
+}
+
+/// Runs `work` as if no exception were on its way, which there may be where something is let go: Python code that `work` runs must not meet it.
+pub(crate) fn keeping_exception<T>(_py: Python<'_>, work: impl FnOnce() -> T) -> T {
+    let (mut class, mut value, mut traceback) = (null_mut(), null_mut(), null_mut());
+    // SAFETY: this thread is attached, and the three are valid for writes.
+    unsafe { ffi::PyErr_Fetch(&raw mut class, &raw mut value, &raw mut traceback) };
+    let result = work();
+    if !class.is_null() {
+        // SAFETY: this thread is attached, and the three are the references that were fetched.
+        unsafe { ffi::PyErr_Restore(class, value, traceback) };
+    }
+    result
+}
+
+/// Drops what other libraries' functions take back: without the interpreter, since they may wait for a thread that waits for it.
+pub(crate) fn drop_detached<T: Send>(value: T) {
+    let mut value = Some(value);
+    Python::try_attach(|py| keeping_exception(py, || detached(py, || drop(value.take()))));
 }
 
 /// Runs `work` without the interpreter. A thread whose work ends after the interpreter has does not return; once the interpreter ends, only the thread

@@ -118,7 +118,8 @@ fn answer(this: &Bound<'_, super::Tensor>, flags: c_int) -> PyResult<Py_buffer> 
     view.len = len;
     view.itemsize = size;
     view.readonly = c_int::from(plain.is_read_only);
-    view.ndim = rank;
+    // Who asks for no shape gets bytes, as from a memoryview.
+    view.ndim = if asks(ffi::PyBUF_ND) { rank } else { 1 };
     view.internal = numbers.cast();
     if asks(ffi::PyBUF_FORMAT) {
         view.format = format.as_ptr().cast_mut();

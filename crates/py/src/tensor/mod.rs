@@ -24,7 +24,7 @@ use crate::element_type::{Dtype, dtype};
 use crate::errors::OrRaise;
 use crate::extension_type::ExtensionType;
 use crate::layout::{self, Layout};
-use crate::owner::detached;
+use crate::owner::drop_detached;
 use crate::quantization;
 use crate::shape::{self, ShapeArgument};
 use crate::shard::Shard;
@@ -37,8 +37,8 @@ use crate::statistics::Statistics;
 /// own and shared where its memory begins on a 64-byte boundary, else copied (`hurray.copies()`
 /// tells). The bytes are taken as they are, in the order of `layout`: `buffer` has the elements,
 /// `aux_buffers` the other buffers of the layout and then the parameters of `quantization`.
-/// `shape` is in elements, None for a dimension that is not known. `byte_offset` is where element
-/// [0, ..., 0] begins in `buffer`; by default 0, or as far as negative strides reach back.
+/// `shape` is in elements. `byte_offset` is where element [0, ..., 0] begins in `buffer`; by
+/// default 0, or as far as negative strides reach back.
 ///
 /// Raises BufferError for a buffer that is too small or not on `device`, InvalidDescriptorError
 /// for parameters that do not fit each other, UnsupportedError for what no tensor can have.
@@ -57,9 +57,7 @@ impl Drop for Tensor {
         // SAFETY: nothing uses it after this.
         let inner = unsafe { ManuallyDrop::take(&mut self.inner) };
         if inner.buffers().iter().any(is_foreign) {
-            let mut inner = Some(inner);
-            // Its library's functions may wait for a thread that waits for the interpreter.
-            Python::try_attach(|py| detached(py, || drop(inner.take())));
+            drop_detached(inner);
         }
     }
 }
@@ -139,7 +137,7 @@ impl Tensor {
         Self::new(buffer.py(), tensor)
     }
 
-    /// The dimensions in elements, None for one that is not known.
+    /// The dimensions in elements.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         shape::tuple(py, &self.descriptor_of().shape)
@@ -157,7 +155,7 @@ impl Tensor {
         self.descriptor_of().shape.len()
     }
 
-    /// The number of elements; None while a dimension is not known, or past 64 bits.
+    /// The number of elements.
     #[getter]
     fn size(&self) -> Option<u64> {
         element_count(&self.descriptor_of().shape)
