@@ -47,7 +47,7 @@ class _Versioned(ctypes.Structure):
     )
 
 
-# A handle of its own: `ctypes.pythonapi` shares its functions with whoever sets other types on them.
+# Not `ctypes.pythonapi`, which shares its functions with whoever sets other types on them.
 _api = ctypes.PyDLL(None)
 _new = _api.PyCapsule_New
 _new.restype = ctypes.py_object

@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +45,8 @@ def resident() -> int:
 
 
 def grows(exchange: Callable[[], object]) -> int:
-    for _ in range(LOOPS // 10):
+    # Pools of the libraries fill first.
+    for _ in range(LOOPS):
         exchange()
     gc.collect()
     before = resident()
@@ -116,7 +118,8 @@ def test_deleters_run_on_any_thread() -> None:
 EXITS = {
     "live tensors and consumers": """
         source = hurray.from_dlpack(Producer(array_at(0, 16), (16,)))
-        keep = [source, np.from_dlpack(source), source.__dlpack__(), source.__dlpack__(max_version=(1, 0))]
+        keep = [source, np.from_dlpack(source), source.__dlpack__()]
+        keep.append(source.__dlpack__(max_version=(1, 0)))
     """,
     "a cycle with the module": """
         np.keep = [hurray.from_dlpack(Producer(array_at(0, 16), (16,))) for _ in range(10)]
@@ -128,7 +131,8 @@ EXITS = {
     """,
     "jax": """
         import jax
-        keep = [jax.dlpack.from_dlpack(hurray.from_numpy(array_at(0, 16))), hurray.from_dlpack(jax.numpy.ones(16))]
+        out = jax.dlpack.from_dlpack(hurray.from_numpy(array_at(0, 16)))
+        keep = [out, hurray.from_dlpack(jax.numpy.ones(16))]
     """,
     "a thread that lets go": """
         import threading, time
@@ -148,8 +152,6 @@ def test_the_interpreter_ends_quietly(name: str) -> None:
     # C12: numpy/numpy#22507, dmlc/dlpack#129.
     if name in ("torch", "jax"):
         pytest.importorskip(name)
-    import textwrap
-
     code = (
         "import numpy as np, hurray\nfrom dlpack_producer import Producer, array_at\n"
         + textwrap.dedent(EXITS[name])

@@ -139,7 +139,7 @@ def test_what_has_no_such_form_is_refused() -> None:
         array_at(0, 2),
         hurray.float32,
         [4, 4],
-        aux_buffers=[array_at(0, 5, np.uint64), array_at(0, 2, np.uint64)],
+        aux_buffers=[array_at(0, 2, np.uint64), array_at(0, 5, np.uint64)],
         layout=hurray.CsrLayout(2),
     )
     wide = hurray.Tensor(array_at(0, 16, np.uint8), hurray.dtype.float128, [1])

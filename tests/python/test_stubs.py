@@ -31,7 +31,7 @@ def definitions(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
                 if not name.startswith("_") or name.startswith("__"):
                     yield name, node
             case ast.AnnAssign(target=ast.Name(id=name)):
-                if not name.startswith("_") or name.startswith("__"):
+                if not name.startswith("_") or name.startswith("__dlpack"):
                     yield name, node
             case ast.ImportFrom(module="hurray", names=names):
                 # `from a import b as b` gives b out.

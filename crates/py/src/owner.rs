@@ -61,9 +61,32 @@ unsafe fn release(reference: NonNull<c_void>) {
 }
 
 /// Runs `work` attached to the interpreter, on any thread; `None`, without running it, once the interpreter ends.
+///
+/// Not by PyO3's `attach`, which goes by a count of its own: torch drops storages, and with them what they hold of ours, on a thread that was attached
+/// when it entered and has let go of the interpreter since. CPython knows.
 pub(crate) fn attached<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     let _visit = Visit::begin()?;
-    Python::try_attach(|py| keeping_exception(py, || work(py)))
+    let _attachment = Attachment::new();
+    // SAFETY: the attachment lasts until this function returns.
+    let py = unsafe { Python::assume_attached() };
+    Some(keeping_exception(py, || work(py)))
+}
+
+/// This thread's hold on the interpreter.
+struct Attachment(ffi::PyGILState_STATE);
+
+impl Attachment {
+    fn new() -> Self {
+        // SAFETY: the caller's visit keeps the interpreter from ending; any thread may ask, attached or not.
+        Self(unsafe { ffi::PyGILState_Ensure() })
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        // SAFETY: the state is that of the call in `new`, on this thread.
+        unsafe { ffi::PyGILState_Release(self.0) };
+    }
 }
 
 /// Runs `work` as if no exception were on its way, which there may be where something is let go: Python code that `work` runs must not meet it.

@@ -104,6 +104,7 @@ pub(crate) fn from_dlpack(
         }
     }
     let py = object.py();
+    refuse_pending_negation(object)?;
     let announced = announced_device(object)?;
     let asked = match (announced, wanted.place) {
         (Some(announced), Some(place)) if device::place(announced) != Ok(place) => {
@@ -293,6 +294,18 @@ fn supported(py: Python<'_>, device: DLDevice) -> PyResult<Place> {
             "the array is on {place}, and this build has no device layer to order it: move it to the CPU first"
         ),
     ))
+}
+
+/// Refuses a torch tensor whose values are the negatives of its bytes, which torch exports as they are.
+fn refuse_pending_negation(object: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = object.py();
+    match object.getattr_opt(intern!(py, "is_neg"))? {
+        Some(is_neg) if is_neg.is_callable() && is_neg.call0()?.is_truthy()? => Err(dlpack_refusal(
+            py,
+            "a torch tensor with a pending negation, which its bytes do not show: share tensor.resolve_neg()".to_owned(),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Whether arrays of this type never change, though their capsules do not say so: jax's.
