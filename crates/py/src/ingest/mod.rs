@@ -4,6 +4,8 @@ pub(crate) mod buffer_protocol;
 pub(crate) mod exposed;
 pub(crate) mod numpy;
 
+use std::sync::Arc;
+
 use hurray_core::memory::AlignedBytes;
 use hurray_core::{ElementType, Layout, MIN_BUFFER_ALIGNMENT, Shape, TensorDescriptor, Version};
 use hurray_ffi::{Buffer, Place};
@@ -85,6 +87,7 @@ pub(crate) fn copy_of(
 }
 
 /// A tensor of one buffer.
+#[inline]
 pub(crate) fn dense(
     element_type: ElementType,
     shape: Shape,
@@ -92,7 +95,8 @@ pub(crate) fn dense(
     byte_offset: u64,
     buffer: Buffer,
 ) -> PyResult<hurray_ffi::Tensor> {
-    let descriptor = TensorDescriptor {
+    // Made where it stays: it is large, and this is the way of every array.
+    let descriptor = Arc::new(TensorDescriptor {
         version: Version::default(),
         element_type,
         shape,
@@ -105,6 +109,6 @@ pub(crate) fn dense(
         extension_type: None,
         member: None,
         skipped: Vec::new(),
-    };
+    });
     hurray_ffi::Tensor::new(descriptor, smallvec![buffer]).or_raise()
 }

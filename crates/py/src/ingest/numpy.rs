@@ -161,11 +161,9 @@ struct Source {
 impl Source {
     fn read(array: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = array.py();
-        // SAFETY: the caller checked that it is an array. Between here and the last use of the fields, Python code runs only where the
-        // function then returns, and for the first array of an ml_dtypes type, whose dtype keeps its number.
-        let fields = unsafe { Fields::of(array.as_ptr()) };
-        let type_num = fields.descr.fields.type_num;
-        let is_swapped = fields.descr.fields.byteorder as u8 == SWAPPED;
+        // SAFETY: the caller checked that it is an array. The two numbers are read before Python code runs.
+        let descr = &unsafe { Fields::of(array.as_ptr()) }.descr.fields;
+        let (type_num, is_swapped) = (descr.type_num, descr.byteorder as u8 == SWAPPED);
         let element_type = match numpy_dtype::element_type(py, type_num)? {
             Some(element_type) if !is_swapped => element_type,
             _ => return Err(unsupported_dtype(array, is_swapped)),
@@ -174,7 +172,7 @@ impl Source {
             return Err(unsupported_dtype(array, false));
         };
         let item = i64::from(width.bits().div_ceil(8));
-        // SAFETY: as above; looking the type up may have run Python code, so the fields are read anew.
+        // SAFETY: as above; from here on Python code runs only where this function then returns.
         let fields = unsafe { Fields::of(array.as_ptr()) };
         let mut shape = Shape::with_capacity(fields.dimensions.len());
         for &n in fields.dimensions {
@@ -299,8 +297,8 @@ pub(crate) fn import(
     if copy == CopyArgument::Always {
         return copied(array, &source, Reason::Request, call);
     }
-    match shared(array, &source)? {
-        Some(tensor) => Ok(tensor),
+    match slack(array, &source) {
+        Some(slack) => shared(array, source, slack),
         None if copy == CopyArgument::Never => Err(CopyRequiredError::new_err(format!(
             "the array's memory is aligned to {} bytes as measured, and to be shared it needs {BOUNDARY}; \
              copy=None copies it, and arrays allocated under hurray.aligned_allocator() need no copy",
@@ -310,25 +308,24 @@ pub(crate) fn import(
     }
 }
 
-/// A tensor over the array's own memory, from the 64-byte boundary at or before its first byte on (decision 19); `None` if the memory does
-/// not reach that far.
-fn shared(array: &Bound<'_, PyAny>, source: &Source) -> PyResult<Option<hurray_ffi::Tensor>> {
-    let lowest = source.lowest();
-    let slack = if source.len == 0 {
-        0
-    } else {
-        lowest.addr() % BOUNDARY
-    };
-    if slack != 0 && memory_start(array) > lowest.addr() - slack {
-        return Ok(None);
-    }
+/// The bytes from the 64-byte boundary at or before the array's first byte to that byte; `None` if the memory is not known to reach that far
+/// (decision 19).
+fn slack(array: &Bound<'_, PyAny>, source: &Source) -> Option<usize> {
+    let first = source.lowest().addr();
+    let slack = if source.len == 0 { 0 } else { first % BOUNDARY };
+    (slack == 0 || memory_start(array) <= first - slack).then_some(slack)
+}
+
+/// A tensor over the array's own memory, from `slack` bytes before its first byte on.
+#[inline]
+fn shared(array: &Bound<'_, PyAny>, source: Source, slack: usize) -> PyResult<hurray_ffi::Tensor> {
     let mut flags = BufferFlags::empty();
     flags.set(BufferFlags::READ_ONLY, source.is_read_only);
-    // SAFETY: the array, which the owner keeps, keeps its memory alive and in place; it reaches from the boundary (`memory_start`) to the end
-    // of the highest element, and is writable unless flagged. NumPy's memory is ready and the host's.
+    // SAFETY: the array, which the owner keeps, keeps its memory alive and in place; it reaches from the boundary (`slack`) to the end of the
+    // highest element, and is writable unless flagged. NumPy's memory is ready and the host's.
     let buffer = unsafe {
         Buffer::from_owner(
-            lowest.wrapping_sub(slack),
+            source.lowest().wrapping_sub(slack),
             slack + source.len,
             Place::HOST,
             Readiness::Ready,
@@ -337,14 +334,14 @@ fn shared(array: &Bound<'_, PyAny>, source: &Source) -> PyResult<Option<hurray_f
         )
     }
     .or_raise()?;
+    let byte_offset = (slack + source.before) as u64;
     dense(
         source.element_type,
-        source.shape.clone(),
-        source.layout.clone(),
-        (slack + source.before) as u64,
+        source.shape,
+        source.layout,
+        byte_offset,
         buffer,
     )
-    .map(Some)
 }
 
 /// A tensor over a copy. The strides stay while the gaps between elements are no larger than the elements; else the copy is row-major.

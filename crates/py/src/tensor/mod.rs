@@ -47,17 +47,19 @@ use crate::statistics::Statistics;
 /// hurray.Tensor([0. 0. 0. 0.], dtype=float32)
 #[pyclass(frozen, weakref, module = "hurray")]
 pub(crate) struct Tensor {
-    /// Taken when it is dropped, and nowhere else.
+    /// Dropped when the object is, and nowhere else.
     inner: ManuallyDrop<hurray_ffi::Tensor>,
     device: Py<Device>,
 }
 
 impl Drop for Tensor {
     fn drop(&mut self) {
-        // SAFETY: nothing uses it after this.
-        let inner = unsafe { ManuallyDrop::take(&mut self.inner) };
-        if inner.buffers().iter().any(is_foreign) {
-            drop_detached(inner);
+        if self.inner.buffers().iter().any(is_foreign) {
+            // SAFETY: nothing uses it after this.
+            drop_detached(unsafe { ManuallyDrop::take(&mut self.inner) });
+        } else {
+            // SAFETY: as above; where it lies, since it is large.
+            unsafe { ManuallyDrop::drop(&mut self.inner) };
         }
     }
 }
