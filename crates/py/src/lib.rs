@@ -42,6 +42,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     extension_type::register(module)?;
     ingest::numpy::register(module)?;
+    ingest::torch::register(module)?;
     layout::register(module)?;
     owner::register(module)?;
     quantization::register(module)?;

@@ -3,6 +3,7 @@
 pub(crate) mod buffer_protocol;
 pub(crate) mod exposed;
 pub(crate) mod numpy;
+pub(crate) mod torch;
 
 use std::sync::Arc;
 

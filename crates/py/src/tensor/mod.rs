@@ -23,6 +23,7 @@ use crate::dlpack;
 use crate::element_type::{Dtype, dtype};
 use crate::errors::OrRaise;
 use crate::extension_type::ExtensionType;
+use crate::ingest::torch;
 use crate::layout::{self, Layout};
 use crate::owner::drop_detached;
 use crate::quantization;
@@ -381,6 +382,15 @@ impl Tensor {
         dlpack::export::device(py, &self.inner)
     }
 
+    /// A torch.Tensor over the same memory, which it keeps alive. bool is unpacked, which is a
+    /// copy. torch has no read-only tensors: do not write to one whose source is.
+    ///
+    /// Raises ImportError where torch is not installed; UnsupportedError for a tensor that is not
+    /// plain or not ready, or of a type that torch does not have.
+    fn to_torch<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        torch::to_torch(this)
+    }
+
     unsafe fn __getbuffer__(
         this: Bound<'_, Self>,
         view: *mut Py_buffer,
@@ -421,6 +431,14 @@ pub(crate) fn names_a_stream(stream: &Bound<'_, PyAny>) -> PyResult<bool> {
             stream.get_type().name()?
         ))),
     }
+}
+
+/// Whether the tensor's elements may leave as plain values (decision 16).
+///
+/// # Errors
+/// [`UnsupportedError`](crate::errors::UnsupportedError), naming what gives the storage.
+pub(crate) fn check_plain(tensor: &hurray_ffi::Tensor) -> PyResult<()> {
+    array::Plain::of(tensor).map(|_| ())
 }
 
 /// Puts `Tensor` on the module.
