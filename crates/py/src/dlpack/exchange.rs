@@ -65,15 +65,20 @@ pub(super) fn take(
                 tensor
             }
             None => {
-                // SAFETY: `class` is a type.
-                let flags = unsafe { PyType_GetFlags(class.as_type_ptr()) };
-                if flags & Py_TPFLAGS_HEAPTYPE == 0 {
+                if !is_heap_type(&class) {
                     keep(class, None);
                 }
                 Ok(None)
             }
         },
     }
+}
+
+/// Whether the type was made at run time and may be freed.
+pub(super) fn is_heap_type(class: &Bound<'_, PyType>) -> bool {
+    // SAFETY: `class` is a type.
+    let flags = unsafe { PyType_GetFlags(class.as_type_ptr()) };
+    flags & Py_TPFLAGS_HEAPTYPE != 0
 }
 
 fn keep(class: Bound<'_, PyType>, table: Option<Table>) {

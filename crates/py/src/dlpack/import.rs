@@ -9,6 +9,7 @@ use hurray_ffi::{Owner, Place, Tensor};
 use pyo3::exceptions::{PyAttributeError, PyMemoryError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyType};
 
 use super::argument;
@@ -299,17 +300,47 @@ fn supported(py: Python<'_>, device: DLDevice) -> PyResult<Place> {
 /// Refuses a torch tensor whose values are the negatives of its bytes, which torch exports as they are.
 fn refuse_pending_negation(object: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = object.py();
-    match object.getattr_opt(intern!(py, "is_neg"))? {
-        Some(is_neg) if is_neg.is_callable() && is_neg.call0()?.is_truthy()? => Err(dlpack_refusal(
+    let Some(class) = torch_tensor(py)? else {
+        return Ok(());
+    };
+    if object.is_instance(class)? && object.call_method0(intern!(py, "is_neg"))?.is_truthy()? {
+        return Err(dlpack_refusal(
             py,
-            "a torch tensor with a pending negation, which its bytes do not show: share tensor.resolve_neg()".to_owned(),
-        )),
-        _ => Ok(()),
+            "the torch tensor has a pending negation, which its bytes do not show: share tensor.resolve_neg()".to_owned(),
+        ));
     }
+    Ok(())
+}
+
+/// `torch.Tensor`, if torch has been imported; an attribute that misses costs more than the whole import.
+fn torch_tensor(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyAny>>> {
+    static MODULES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static TENSOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    if let Some(class) = TENSOR.get(py) {
+        return Ok(Some(class.bind(py)));
+    }
+    let modules = MODULES.get_or_try_init(py, || {
+        Ok::<_, PyErr>(py.import("sys")?.getattr("modules")?.unbind())
+    })?;
+    let Ok(modules) = modules.bind(py).cast::<PyDict>() else {
+        return Ok(None);
+    };
+    let Some(torch) = modules.get_item(intern!(py, "torch"))? else {
+        return Ok(None);
+    };
+    // None while torch is still being imported.
+    let Some(class) = torch.getattr_opt(intern!(py, "Tensor"))? else {
+        return Ok(None);
+    };
+    Ok(Some(TENSOR.get_or_init(py, || class.unbind()).bind(py)))
 }
 
 /// Whether arrays of this type never change, though their capsules do not say so: jax's.
 fn is_immutable(class: &Bound<'_, PyType>) -> PyResult<bool> {
+    // A static type's module is made up anew each time, and jax's types are none.
+    if !exchange::is_heap_type(class) {
+        return Ok(false);
+    }
     let module = class.getattr(intern!(class.py(), "__module__"))?;
     let Ok(module) = module.cast_into::<PyString>() else {
         return Ok(false);
