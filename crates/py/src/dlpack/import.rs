@@ -7,6 +7,7 @@ use hurray_ffi::dlpack::{Array, ArrayError, CopyReason, ImportError, device};
 use hurray_ffi::gather::GatherError;
 use hurray_ffi::{Owner, Place, Tensor};
 use pyo3::exceptions::{PyAttributeError, PyMemoryError, PyTypeError};
+use pyo3::ffi::PyType_IsSubtype;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -303,7 +304,10 @@ fn refuse_pending_negation(object: &Bound<'_, PyAny>) -> PyResult<()> {
     let Some(class) = torch_tensor(py)? else {
         return Ok(());
     };
-    if object.is_instance(class)? && object.call_method0(intern!(py, "is_neg"))?.is_truthy()? {
+    // Not `isinstance`, which torch's metaclass answers.
+    // SAFETY: both are types, alive and of this interpreter.
+    let is_tensor = unsafe { PyType_IsSubtype(object.get_type_ptr(), class.as_type_ptr()) } != 0;
+    if is_tensor && object.call_method0(intern!(py, "is_neg"))?.is_truthy()? {
         return Err(dlpack_refusal(
             py,
             "the torch tensor has a pending negation, which its bytes do not show: share tensor.resolve_neg()".to_owned(),
@@ -313,9 +317,9 @@ fn refuse_pending_negation(object: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 /// `torch.Tensor`, if torch has been imported; an attribute that misses costs more than the whole import.
-fn torch_tensor(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyAny>>> {
+fn torch_tensor(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyType>>> {
     static MODULES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    static TENSOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static TENSOR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     if let Some(class) = TENSOR.get(py) {
         return Ok(Some(class.bind(py)));
     }
@@ -328,8 +332,9 @@ fn torch_tensor(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyAny>>> {
     let Some(torch) = modules.get_item(intern!(py, "torch"))? else {
         return Ok(None);
     };
-    // None while torch is still being imported.
-    let Some(class) = torch.getattr_opt(intern!(py, "Tensor"))? else {
+    // Without the class while torch is still being imported.
+    let class = torch.getattr_opt(intern!(py, "Tensor"))?;
+    let Some(Ok(class)) = class.map(Bound::cast_into::<PyType>) else {
         return Ok(None);
     };
     Ok(Some(TENSOR.get_or_init(py, || class.unbind()).bind(py)))
