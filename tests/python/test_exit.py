@@ -168,40 +168,114 @@ def test_threads_again_and_again(name):
         assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_a_native_thread_that_lets_go_after_the_end(tmp_path):
-    """A C library may let go from a thread of its own, at any time: exit waits for nobody."""
-    source = tmp_path / "late.c"
-    source.write_text(
-        """
-        #include <pthread.h>
-        #include <unistd.h>
-        static int (*destroy)(void **);
-        static void *lists[1000];
-        static void *run(void *unused) {
-            (void)unused;
-            for (int i = 0; i < 1000; i++) {
-                destroy(&lists[i]);
-                usleep(200);
-            }
-            return 0;
-        }
-        void late(void *function, void **given) {
-            pthread_t thread;
-            destroy = (int (*)(void **))function;
-            for (int i = 0; i < 1000; i++)
-                lists[i] = given[i];
-            pthread_create(&thread, 0, run, 0);
-        }
-        """
-    )
-    library = tmp_path / "late.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-pthread", "-o", library, source], check=True)
+NATIVE = r"""
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define LISTS 200
+static int (*destroy)(void **);
+static void *lists[LISTS];
+static volatile int destroyed;
+
+static void *run(void *unused) {
+    (void)unused;
+    for (; destroyed < LISTS; destroyed++) {
+        usleep(2000);
+        destroy(&lists[destroyed]);
+    }
+    return 0;
+}
+
+/* Runs when Python has ended, and holds the process until the thread has come through. */
+static void wait_for_thread(void) {
+    for (int i = 0; i < 2000 && destroyed < LISTS; i++)
+        usleep(5000);
+    if (destroyed < LISTS) {
+        fprintf(stderr, "the thread let go of %d lists and was ended\n", destroyed);
+        _exit(3);
+    }
+}
+
+void let_go_slowly(void *function, void **given) {
+    pthread_t thread;
+    destroy = (int (*)(void **))function;
+    for (int i = 0; i < LISTS; i++)
+        lists[i] = given[i];
+    atexit(wait_for_thread);
+    pthread_create(&thread, 0, run, 0);
+}
+
+/* A producer's release that takes its time, and a destruction that takes none. */
+static volatile int released;
+int32_t release_slowly(void *list, uint64_t index, size_t stream) {
+    (void)list, (void)index, (void)stream;
+    released = 1;
+    usleep(500000);
+    released = 2;
+    return 0;
+}
+int32_t destroy_at_once(void **list) {
+    *list = 0;
+    return 0;
+}
+int has_begun(void) { return released; }
+
+static void wait_for_release(void) {
+    while (released != 2)
+        usleep(1000);
+    usleep(200000);
+}
+void outlast_the_release(void) { atexit(wait_for_release); }
+"""
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory) -> Path:
+    """A C library with threads and waits of its own."""
+    folder = tmp_path_factory.mktemp("native")
+    (folder / "native.c").write_text(NATIVE)
+    library = folder / "native.so"
+    compile_ = ["cc", "-shared", "-fPIC", "-pthread", "-Wall", "-Werror", "-o", library]
+    subprocess.run([*compile_, folder / "native.c"], check=True)
+    return library
+
+
+def test_a_native_thread_that_lets_go_while_and_after_python_ends(native):
+    """A C consumer lets go on a thread of its own at any time, and must not be ended for it."""
     result = run(
         f"""
-        lists = [list_of(quantized()) for _ in range(1000)]
-        given = (ctypes.c_void_p * 1000)(*[list_.value for _, list_ in lists])
+        lists = [list_of(quantized()) for _ in range(200)]
+        given = (ctypes.c_void_p * 200)(*[list_.value for _, list_ in lists])
         destroy = ctypes.cast(lists[0][0].list_destroy, ctypes.c_void_p)
-        ctypes.CDLL({str(library)!r}).late(destroy, given)
+        ctypes.CDLL({str(native)!r}).let_go_slowly(destroy, given)
+        time.sleep(0.05)
+        """
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_a_thread_that_is_still_in_another_library_when_python_has_ended(native):
+    result = run(
+        f"""
+        library = ctypes.CDLL({str(native)!r})
+        table = Api.from_buffer_copy(foreign.API)
+        table.list_release = ctypes.cast(library.release_slowly, foreign.RELEASE)
+        table.list_destroy = ctypes.cast(library.destroy_at_once, foreign.DESTROY)
+        array = aligned(16)
+        descriptor = hurray.Tensor(array, hurray.uint8, [16]).descriptor.encode()
+        producer = Producer(descriptor, [Buffer.of(array)], keep=(array, table))
+        address = ctypes.addressof(table)
+        producer.context.api = producer.list.api = address
+        for handle in producer.handles:
+            handle.api = address
+        tensors = [hurray.from_hurray(producer.offer())]
+        threading.Thread(target=tensors.clear, daemon=True).start()
+        while not library.has_begun():
+            time.sleep(0.001)
+        library.outlast_the_release()
         """
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
