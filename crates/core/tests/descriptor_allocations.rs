@@ -4,47 +4,13 @@
     clippy::unwrap_used,
     reason = "in tests a panic is the report"
 )]
-#![expect(unsafe_code, reason = "counts what the system allocator is asked for")]
 
+mod counting;
 #[allow(dead_code, reason = "each test reads its part of the vectors")]
 mod vectors;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use counting::allocated;
 use hurray_core::TensorDescriptor;
-
-thread_local! {
-    static ALLOCATED: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
-}
-
-struct Counting;
-
-// SAFETY: every call is the system allocator's, whose contract this passes on.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let (calls, bytes) = ALLOCATED.get();
-        ALLOCATED.set((calls + 1, bytes.saturating_add(layout.size())));
-        // SAFETY: the caller keeps the contract of `alloc`, which is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: `memory` came from `alloc` above with this layout, so from the system allocator.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Calls and bytes that `f` allocates on this thread, and what it gives.
-fn allocated<T>(f: impl FnOnce() -> T) -> (usize, usize, T) {
-    ALLOCATED.set((0, 0));
-    let value = f();
-    let (calls, bytes) = ALLOCATED.get();
-    (calls, bytes, value)
-}
 
 /// What a decoder may allocate for `length` bytes: the descriptor's own lists, which hold a wire byte in at most a few of memory.
 fn allowance(length: usize) -> usize {

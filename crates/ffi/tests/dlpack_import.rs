@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dlpark::DlpackFlags;
 use dlpark::ffi::{DLDataType, DLDataTypeCode, DLDevice, DLManagedTensorVersioned, DLTensor};
 use hurray_core::memory::AlignedBytes;
-use hurray_core::{ElementType, Layout, Strides};
+use hurray_core::{DeviceTag, ElementType, Layout, MemoryClass, Strides};
 use hurray_ffi::dlpack::{Array, ArrayError, CopyReason, Options, allocate, export};
 use hurray_ffi::{BufferFlags, Owner, Place, Tensor};
 
@@ -165,6 +165,15 @@ fn nothing_is_asked_of_empty_arrays() {
     assert_eq!(empty.descriptor().shape[..], [0, 4]);
     assert_eq!(layout(&empty), &Layout::RowMajor);
     assert_eq!(empty.descriptor().buffers[0].alignment, 1);
+
+    let place = Place {
+        device: DeviceTag::Cuda,
+        device_id: 1,
+        memory_class: MemoryClass::Standard,
+    };
+    // SAFETY: there is no memory.
+    let elsewhere = unsafe { array.borrow(place, Owner::Rust(Box::new(()))) };
+    assert_eq!(elsewhere.unwrap().buffers()[0].place(), place);
 }
 
 #[test]
