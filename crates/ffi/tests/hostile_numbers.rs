@@ -340,11 +340,7 @@ fn odd_statuses_and_missing_texts_are_errors() {
     unsafe extern "C" fn last_error() -> *const std::ffi::c_char {
         ptr::null()
     }
-    let mut list = List::new(&[&plain(
-        hurray_core::ElementType::Uint8,
-        &[64],
-        host_row(64),
-    )]);
+    let mut list = List::new(&[&plain(hurray_core::ElementType::Uint8, &[64], host_row(64))]);
     list.table.list_len = Some(list_len);
     list.table.last_error = Some(last_error);
     let (list, context) = list.into_capsule();
@@ -353,4 +349,3 @@ fn odd_statuses_and_missing_texts_are_errors() {
     assert!(error.to_string().contains("2147483647"), "{error}");
     destroy(list);
 }
-
