@@ -23,7 +23,6 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 /// Every golden file that begins with a descriptor, and the bytes of the buffers behind it.
-static V: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0); static C: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0); static D: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 static GOLDEN: LazyLock<Vec<(Vec<u8>, Vec<u8>)>> = LazyLock::new(|| {
     let list = |file: &str, list: &str, field: &str| {
         let files = vectors::manifest(file, list);
@@ -170,7 +169,7 @@ fn follow(bytes: &[u8], contents: &[&[u8]], index: &[u64], rule: u8) {
     };
     assert!(length <= bytes.len());
     assert_eq!(descriptor.encode().unwrap().len(), length);
-    let is_valid = descriptor.validate().is_ok(); if is_valid { V.fetch_add(1, std::sync::atomic::Ordering::Relaxed); if validate_contents(&descriptor, contents).is_ok() { C.fetch_add(1, std::sync::atomic::Ordering::Relaxed);} } D.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let is_valid = descriptor.validate().is_ok();
     let plan = descriptor.buffer_plan();
     if is_valid && !descriptor.layout.is_virtual() {
         for (planned, row) in plan.unwrap().iter().zip(&descriptor.buffers) {
@@ -262,7 +261,7 @@ fn index() -> impl Strategy<Value = Vec<u64>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150000))]
+    #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
     fn changed_golden_bytes_are_followed_safely(
@@ -302,5 +301,3 @@ proptest! {
         check(&bytes, &buffers(&bytes, &[], &fill), &index, rule)?;
     }
 }
-#[test]
-fn zzz() { std::thread::sleep(Duration::from_secs(200)); eprintln!("decoded {D:?} valid {V:?} contents {C:?}"); }
