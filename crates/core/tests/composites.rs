@@ -12,7 +12,7 @@ use hurray_core::composite::{Assembler, MAX_DEPTH, assemble};
 use hurray_core::{
     BufferHandle, CombineOp, CompositeError, CompositeHead, CompositionRule, DYNAMIC, DeviceTag,
     ElementType, ExtensionType, Layout, MemberRole, MemoryClass, PrivateTag, QuantizationScheme,
-    Shard, SyncMode, TensorAffine, TensorDescriptor, Version,
+    Shard, SyncMode, TensorAffine, TensorDescriptor,
 };
 use proptest::prelude::*;
 
@@ -21,20 +21,12 @@ const OVERLAY: CompositionRule = CompositionRule::Overlay(CombineOp::Replace);
 const GROUP: CompositionRule = CompositionRule::Group;
 
 fn head(rule: CompositionRule, shape: &[u64], member_count: u32) -> TensorDescriptor {
-    TensorDescriptor {
-        version: Version::default(),
-        element_type: ElementType::Int8,
-        shape: shape.into(),
-        byte_offset: 0,
-        layout: Layout::Composite(CompositeHead { rule, member_count }),
-        buffers: [].into_iter().collect(),
-        quantization: None,
-        shard: None,
-        statistics: None,
-        extension_type: None,
-        member: None,
-        skipped: Vec::new(),
-    }
+    TensorDescriptor::new(
+        ElementType::Int8,
+        shape,
+        Layout::Composite(CompositeHead { rule, member_count }),
+        [],
+    )
 }
 
 fn place(mut descriptor: TensorDescriptor, parent: &[u64], offset: &[u64]) -> TensorDescriptor {

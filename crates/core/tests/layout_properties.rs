@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use hurray_core::composite::Assembler;
 use hurray_core::{
     BufferHandle, DYNAMIC, DeviceTag, ElementType, Hilbert, InnerOrder, Layout, LayoutError,
-    MemoryClass, Morton, StorageWidth, SyncMode, TensorDescriptor, TileLevel, TileOrder, Version,
+    MemoryClass, Morton, StorageWidth, SyncMode, TensorDescriptor, TileLevel, TileOrder,
     element_count, is_column_major, is_row_major, row_major_strides, strided_extent,
     validate_colocation, validate_contents,
 };
@@ -162,20 +162,7 @@ fn tensor(layout: Layout, shape: &[u64], element_type: ElementType) -> TensorDes
         sync_mode: SyncMode::ProducerSynced,
         memory_class: MemoryClass::Standard,
     };
-    TensorDescriptor {
-        version: Version::default(),
-        element_type,
-        shape: shape.into(),
-        byte_offset: 0,
-        layout,
-        buffers: [row].into_iter().collect(),
-        quantization: None,
-        shard: None,
-        statistics: None,
-        extension_type: None,
-        member: None,
-        skipped: Vec::new(),
-    }
+    TensorDescriptor::new(element_type, shape, layout, [row])
 }
 
 fn named_type() -> impl Strategy<Value = ElementType> {

@@ -10,8 +10,8 @@ use hurray_core::{
     CompositionRule, Coo, Csf, DYNAMIC, DeviceTag, ElementType, Error, ExtensionType, Extent,
     Hilbert, IndexType, InnerOrder, KvRole, Layout, LayoutError, MemoryClass, Morton,
     PrivateLayout, PrivateTag, Shard, Statistics, StorageWidth, SyncMode, TensorDescriptor,
-    TileLevel, TileOrder, Version, column_major_strides, element_count, is_column_major,
-    is_row_major, row_major_strides, strided_extent, validate_colocation, validate_contents,
+    TileLevel, TileOrder, column_major_strides, element_count, is_column_major, is_row_major,
+    row_major_strides, strided_extent, validate_colocation, validate_contents,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -27,20 +27,12 @@ fn row(byte_size: u64) -> BufferHandle {
 
 /// A tensor of bytes, so that sizes are counts.
 fn tensor(layout: Layout, shape: &[u64], sizes: &[u64]) -> TensorDescriptor {
-    TensorDescriptor {
-        version: Version::default(),
-        element_type: ElementType::Uint8,
-        shape: shape.into(),
-        byte_offset: 0,
+    TensorDescriptor::new(
+        ElementType::Uint8,
+        shape,
         layout,
-        buffers: sizes.iter().map(|&size| row(size)).collect(),
-        quantization: None,
-        shard: None,
-        statistics: None,
-        extension_type: None,
-        member: None,
-        skipped: Vec::new(),
-    }
+        sizes.iter().map(|&size| row(size)),
+    )
 }
 
 /// The number that `layouts.md` gives the rule that refuses, where it has one.
@@ -740,9 +732,9 @@ fn contents_of_missing_bytes_are_refused() {
     }
 }
 
-/// cases.md A11: the extent of mixed-sign strides has two ends, and is not the number of elements.
+/// PaddlePaddle/Paddle#68559: the extent of mixed-sign strides has two ends, and is not the number of elements.
 #[test]
-fn a11_paddle_68559_extent_of_mixed_strides() {
+fn paddle_68559_extent_of_mixed_strides() {
     let extent = strided_extent(&[5, 6], &[24, -2]).unwrap().unwrap();
     assert_eq!(extent, Extent { lo: -10, hi: 96 });
     let width = StorageWidth::from_bits(32).unwrap();
@@ -759,9 +751,9 @@ fn a11_paddle_68559_extent_of_mixed_strides() {
     assert_eq!(rule(&descriptor), "S2");
 }
 
-/// cases.md A14: sizes are checked products.
+/// The ValidationOverflow tests of safetensors: sizes are checked products.
 #[test]
-fn a14_safetensors_validation_overflow() {
+fn safetensors_validation_overflow() {
     assert_eq!(element_count(&[1 << 62, 1 << 62]), None);
     assert_eq!(judge(Layout::RowMajor, &[1 << 62, 1 << 62], &[0]), "B4");
     assert_eq!(
@@ -770,9 +762,9 @@ fn a14_safetensors_validation_overflow() {
     );
 }
 
-/// cases.md A5: dimensions of one element may have any stride, and nothing of an empty shape matters.
+/// pytorch/pytorch#163274: dimensions of one element may have any stride, and nothing of an empty shape matters.
 #[test]
-fn a5_strides_of_single_elements_do_not_matter() {
+fn strides_of_single_elements_do_not_matter() {
     assert!(is_row_major(&[2, 1, 3], &[3, -99, 1]));
     assert!(is_row_major(&[1], &[i64::MIN]));
     assert!(is_row_major(&[4, 0], &[7, 7]));

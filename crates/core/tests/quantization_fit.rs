@@ -11,7 +11,7 @@ mod vectors;
 use hurray_core::{
     BlockAffine, BlockPaged, BufferHandle, BufferName, ChannelAffine, Coo, DYNAMIC, DeviceTag,
     ElementType, Error, IndexType, KvRole, Layout, MemoryClass, Mxfp, Nf4, QuantizationScheme,
-    QuantizationSection, ScaleType, SyncMode, TensorAffine, TensorDescriptor, Version,
+    QuantizationSection, ScaleType, SyncMode, TensorAffine, TensorDescriptor,
     validate_buffer_placement, validate_contents,
 };
 use serde_json::Value;
@@ -38,18 +38,13 @@ fn tensor(
     sizes: &[u64],
 ) -> TensorDescriptor {
     TensorDescriptor {
-        version: Version::default(),
-        element_type,
-        shape: shape.into(),
-        byte_offset: 0,
-        layout: Layout::RowMajor,
-        buffers: sizes.iter().map(|&size| row(size)).collect(),
         quantization: Some(section),
-        shard: None,
-        statistics: None,
-        extension_type: None,
-        member: None,
-        skipped: Vec::new(),
+        ..TensorDescriptor::new(
+            element_type,
+            shape,
+            Layout::RowMajor,
+            sizes.iter().map(|&size| row(size)),
+        )
     }
 }
 

@@ -21,7 +21,7 @@ impl Place {
         memory_class: MemoryClass::Standard,
     };
 
-    /// Whether the host may use the address: memory of the CPU, and pinned or unified memory of CUDA (`sync.md`).
+    /// Whether the host may use the address: memory of the CPU, and pinned or unified memory of CUDA.
     #[must_use]
     pub const fn is_host_accessible(self) -> bool {
         matches!(

@@ -86,12 +86,12 @@ pub enum ExportError {
         /// The type.
         element_type: ElementType,
     },
-    /// Read-only bytes for a consumer that cannot be told (C1).
+    /// Read-only bytes for a consumer that cannot be told (numpy/numpy#20742).
     #[error(
         "the buffer is read-only, which a DLPack capsule before version 1.0 cannot say: ask with `max_version=(1, 0)`, or for `copy=True`"
     )]
     ReadOnly,
-    /// Elements that do not pair (B3).
+    /// Elements that do not pair (dmlc/dlpack#158).
     #[error(
         "elements leave in pairs only where the last dimension is even and dense, not with shape {shape:?} and strides {strides:?}"
     )]
@@ -122,7 +122,7 @@ pub struct Options {
     pub copy: Option<bool>,
     /// The device on which the consumer wants the array; the bytes' own if `None`.
     pub device: Option<DLDevice>,
-    /// Whether `float4_e2m1` leaves in two lanes, as torch has it, rather than one (B3).
+    /// Whether `float4_e2m1` leaves in two lanes, as torch has it, rather than one (dmlc/dlpack#158).
     pub in_pairs: bool,
 }
 
@@ -245,7 +245,8 @@ enum Order<'a> {
 }
 
 impl<'a> Order<'a> {
-    /// Row-major wherever it can be: dimensions of one element and empty arrays may state any stride, and consumers like one only (A5, A7).
+    /// Row-major wherever it can be: dimensions of one element and empty arrays may state any stride, and consumers like one only
+    /// (pytorch/pytorch#163274, pytorch/pytorch#41182).
     fn of(layout: &'a Layout, shape: &[u64]) -> Result<Self, LayoutError> {
         Ok(match layout {
             Layout::ColumnMajor if is_row_major(shape, &column_major_strides(shape)?) => {
@@ -289,7 +290,6 @@ impl<'a> Plan<'a> {
         }
         let (mut dtype, storage) = element_type::to_dlpack(descriptor.element_type)?;
         let device = capsule_device(tensor, options.device)?;
-        // Dimensions of one element and empty arrays may state any stride; consumers like one only (A5, A7).
         let order = Order::of(&descriptor.layout, shape)?;
         let copy = if storage == Storage::BytePerElement {
             Some(CopyReason::Packing)
@@ -397,7 +397,7 @@ impl<'a> Plan<'a> {
         let is_empty = shape.contains(&0);
         let (data, byte_offset) = match self.device.device_type {
             _ if is_empty => (std::ptr::null_mut(), 0),
-            // Consumers ignore the offset, so it goes into the address where that is one (A1).
+            // Consumers ignore the offset, so it goes into the address where that is one (pytorch/pytorch#168177).
             DLDeviceType::CPU
             | DLDeviceType::CUDA
             | DLDeviceType::CUDAMANAGED

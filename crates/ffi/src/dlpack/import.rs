@@ -3,7 +3,7 @@
 use dlpark::ffi::{DLDevice, DLManagedTensorVersioned, DLTensor};
 use dlpark::{DlpackFlags, Managed};
 use hurray_core::memory::{AlignedBytes, AllocationError};
-use hurray_core::{Layout, MIN_BUFFER_ALIGNMENT, TensorDescriptor, Version, element_count};
+use hurray_core::{Layout, MIN_BUFFER_ALIGNMENT, TensorDescriptor, element_count};
 use smallvec::smallvec;
 use thiserror::Error;
 
@@ -180,18 +180,13 @@ impl Array {
         layout: Layout,
     ) -> Result<Tensor, TensorError> {
         let descriptor = TensorDescriptor {
-            version: Version::default(),
-            element_type: self.element_type,
-            shape: self.shape.clone(),
             byte_offset,
-            layout,
-            buffers: smallvec![buffer.handle()],
-            quantization: None,
-            shard: None,
-            statistics: None,
-            extension_type: None,
-            member: None,
-            skipped: Vec::new(),
+            ..TensorDescriptor::new(
+                self.element_type,
+                self.shape.clone(),
+                layout,
+                [buffer.handle()],
+            )
         };
         Tensor::new(descriptor, smallvec![buffer])
     }
