@@ -33,7 +33,7 @@ def test_measured_up_to_a_page(boundary):
 
 @pytest.mark.parametrize("offset", range(0, 129))
 def test_every_offset_into_numpy_memory(offset):
-    """I6's loop over offsets: shared or copied, the declaration is true."""
+    # apache/arrow-rs#2882: whatever the offset, what is declared is true
     whole = aligned(512)
     array = whole[offset : offset + 100]
     array[:] = np.arange(100)

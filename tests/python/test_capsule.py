@@ -170,7 +170,8 @@ def test_handles_pin_nothing():
     assert all(handle.device is hurray.device.cpu for handle in handles)
 
 
-def test_ten_thousand_exchanges_leak_nothing_c14():
+def test_ten_thousand_exchanges_leak_nothing():
+    # pytorch/pytorch#9261, tensorflow/tensorflow#40061
     owner = aligned(64)
     tensor = hurray.from_numpy(owner)
     for _ in range(10_000):

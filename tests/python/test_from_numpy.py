@@ -138,7 +138,8 @@ def test_types_that_the_format_lacks_are_refused_by_name(dtype, name):
 
 
 @pytest.mark.parametrize("dtype", [">f4", ">i2", ">u8", ">c16"])
-def test_byte_swapped_numbers_b6(dtype):
+def test_byte_swapped_numbers(dtype):
+    # As in dlpack.h: numbers are in the machine's own order.
     for copy in (None, False, True):
         with pytest.raises(hurray.UnsupportedError, match=dtype):
             hurray.from_numpy(np.zeros(3, dtype), copy=copy)
@@ -217,14 +218,15 @@ def test_a_sparse_slice_is_copied_without_its_gaps():
     assert np.array_equal(np.asarray(tensor), array)
 
 
-def test_a_stride_that_is_no_multiple_of_the_element_a9():
+def test_a_stride_that_is_no_multiple_of_the_element():
+    # numpy/numpy#20336, wjakob/nanobind#487
     records = np.zeros(4, [("a", "u1"), ("b", "f4")])
     for copy in (None, False, True):
         with pytest.raises(hurray.UnsupportedError, match=r"stride of 5 bytes.*4-byte"):
             hurray.from_numpy(records["b"], copy=copy)
 
 
-def test_the_stride_of_one_element_means_nothing_a9():
+def test_the_stride_of_one_element_means_nothing():
     records = np.zeros(1, [("a", "u1"), ("b", "u1"), ("c", "u2")])
     assert hurray.from_numpy(records["c"]).shape == (1,)
 
@@ -297,7 +299,8 @@ def test_copy_true_always_copies():
     assert np.asarray(tensor).flags.writeable
 
 
-def test_read_only_arrays_stay_read_only_c1():
+def test_read_only_arrays_stay_read_only():
+    # numpy/numpy#20742, pytorch/pytorch#5442
     array = at(0, (4,))
     array.flags.writeable = False
     shared = np.asarray(hurray.from_numpy(array, copy=False))
@@ -318,7 +321,8 @@ def test_writes_show_on_both_sides():
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (2, 0, 5)])
-def test_no_elements_a7(shape):
+def test_no_elements(shape):
+    # pytorch/pytorch#41182
     for array in (at(0, shape), at(4, shape), np.zeros(shape)[..., ::-1]):
         tensor = hurray.from_numpy(array, copy=False)
         assert tensor.shape == shape

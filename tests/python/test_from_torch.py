@@ -56,7 +56,8 @@ def test_types_that_numpy_lacks(torch, name, dtype):
     assert address(found.buffer(0)) == codes.data_ptr()
 
 
-def test_fp4_pairs_become_elements_b3(torch):
+def test_fp4_pairs_become_elements(torch):
+    # dmlc/dlpack#158
     codes = shared(torch, (4, 8), np.uint8)
     found = hurray.from_torch(codes.view(torch.float4_e2m1fn_x2), copy=False)
     assert (found.dtype, found.shape) == (hurray.dtype.float4_e2m1, (4, 16))

@@ -109,7 +109,7 @@ def taken(capsule) -> ctypes.c_void_p:
 
 
 def test_a_c_consumer_lets_go_without_the_interpreter():
-    """C12: a consumer may destroy the list on a thread that Python does not know of."""
+    # numpy/numpy#22507, dmlc/dlpack#103: consumers let go on threads that Python does not know
     owner, reference = owned()
     capsule = hurray.from_numpy(owner).__hurray__()
     api, list_ = table_of(capsule), taken(capsule)

@@ -295,7 +295,7 @@ def test_the_bytes_of_a_tensor_that_is_not_plain_are_reached_by_buffer(kind):
     ],
 )
 def test_what_is_no_stream(stream, error):
-    """E1: 0 means different streams in different compilations."""
+    # pytorch/pytorch#67618, cupy/cupy#5970: 0 means different streams in different compilations
     tensor = hurray.Tensor(bytes(16), hurray.float32, [4])
     with pytest.raises(error, match="1 is the legacy default stream, 2 the per-thread"):
         tensor.__hurray__(stream=stream)

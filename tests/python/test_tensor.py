@@ -252,13 +252,14 @@ def test_numbers_in_a_size_that_is_too_small():
 
 
 @pytest.mark.parametrize("shape", [[2**62, 2**62], [2**63 - 1], [2**32] * 3])
-def test_sizes_that_overflow_a14(shape):
+def test_sizes_that_overflow(shape):
+    # safetensors' ValidationOverflow: an unchecked product makes a small allocation of it
     with pytest.raises((hurray.BufferError, hurray.InvalidDescriptorError)):
         hurray.Tensor(bytes(16), hurray.float32, shape)
 
 
 @pytest.mark.parametrize("shape", [[-4], [2, -1], [2**64]])
-def test_dimensions_that_cannot_be_a14(shape):
+def test_dimensions_that_cannot_be(shape):
     with pytest.raises(hurray.InvalidDescriptorError):
         hurray.Tensor(bytes(16), hurray.float32, shape)
 

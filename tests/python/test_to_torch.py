@@ -51,7 +51,8 @@ def test_types_that_numpy_lacks(torch, dtype, name):
     assert found.data_ptr() == memory.ctypes.data
 
 
-def test_fp4_leaves_in_pairs_b3(torch):
+def test_fp4_leaves_in_pairs(torch):
+    # dmlc/dlpack#158
     memory = aligned(64)
     memory[:] = np.arange(64)
     found = hurray.Tensor(memory, hurray.dtype.float4_e2m1, [8, 16]).to_torch()
@@ -61,13 +62,14 @@ def test_fp4_leaves_in_pairs_b3(torch):
     assert found.view(torch.uint8).flatten().tolist() == list(range(64))
 
 
-def test_an_odd_number_of_fp4_elements_b3(torch):
+def test_an_odd_number_of_fp4_elements(torch):
     tensor = hurray.Tensor(aligned(64), hurray.dtype.float4_e2m1, [4, 7])
     with pytest.raises(hurray.UnsupportedError):
         tensor.to_torch()
 
 
-def test_bool_is_unpacked_b1(torch):
+def test_bool_is_unpacked(torch):
+    # pytorch/pytorch#67081: never re-tagged as uint8
     tensor = hurray.from_numpy(np.array([[True, False, True], [False, True, True]]))
     with hurray.copies() as log:
         found = tensor.to_torch()
@@ -87,7 +89,8 @@ def test_types_that_torch_lacks(torch, dtype):
 
 
 @pytest.mark.parametrize("view", [lambda a: a.T, lambda a: a[:, ::2], lambda a: a[1:, 1:]])
-def test_strides_and_offsets_a1(torch, view):
+def test_strides_and_offsets(torch, view):
+    # pytorch/pytorch#168177: the offset is part of the address
     array = shared((4, 8))
     tensor = hurray.from_numpy(view(array), copy=False)
     found = tensor.to_torch()

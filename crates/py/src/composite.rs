@@ -1,9 +1,10 @@
 //! `hurray.Composite`.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use hurray_core::{
-    CompositeHead, CompositionRule, Layout as CoreLayout, MemberRole, TensorDescriptor, Version,
+    CompositeHead, CompositionRule, Layout as CoreLayout, MemberRole, TensorDescriptor,
 };
 use hurray_ffi::Item;
 use pyo3::exceptions::PyTypeError;
@@ -17,6 +18,7 @@ use crate::descriptor::Descriptor;
 use crate::element_type::{Dtype, dtype};
 use crate::errors::OrRaise;
 use crate::layout::{self, Layout};
+use crate::owner;
 use crate::shape::{self, ShapeArgument};
 use crate::tensor::Tensor;
 
@@ -29,12 +31,33 @@ use crate::tensor::Tensor;
 ///
 /// Raises InvalidDescriptorError, with the numbers, for members that do not fit.
 #[pyclass(frozen, weakref, module = "hurray")]
-pub(crate) struct Composite(hurray_ffi::Composite);
+pub(crate) struct Composite(
+    /// Dropped when the object is, and nowhere else.
+    ManuallyDrop<hurray_ffi::Composite>,
+);
+
+impl Drop for Composite {
+    fn drop(&mut self) {
+        // SAFETY: nothing uses it after this.
+        let composite = unsafe { ManuallyDrop::take(&mut self.0) };
+        if calls_foreign_code(&composite) {
+            owner::drop_detached(composite);
+        }
+    }
+}
+
+/// Whether letting go of a member calls another library's table.
+fn calls_foreign_code(composite: &hurray_ffi::Composite) -> bool {
+    composite.members().iter().any(|member| match member {
+        Item::Tensor(tensor) => owner::calls_foreign_code(tensor),
+        Item::Composite(composite) => calls_foreign_code(composite),
+    })
+}
 
 impl Composite {
     /// Shows `composite`.
     pub(crate) fn new(composite: hurray_ffi::Composite) -> Self {
-        Self(composite)
+        Self(ManuallyDrop::new(composite))
     }
 
     fn head(&self) -> &Arc<TensorDescriptor> {
@@ -45,7 +68,9 @@ impl Composite {
 /// The member that a Python object is, in the role that its place gives it.
 fn member(object: &Bound<'_, PyAny>, position: usize, rule: CompositionRule) -> PyResult<Item> {
     if let Ok(composite) = object.cast::<Composite>() {
-        return Ok(Item::Composite(composite.get().0.clone()));
+        return Ok(Item::Composite(hurray_ffi::Composite::clone(
+            &composite.get().0,
+        )));
     }
     let Ok(tensor) = object.cast::<Tensor>() else {
         return Err(PyTypeError::new_err(format!(
@@ -88,27 +113,15 @@ impl Composite {
             .enumerate()
             .map(|(position, object)| member(&object?, position, rule))
             .collect::<PyResult<Vec<_>>>()?;
-        let head = TensorDescriptor {
-            version: Version::default(),
-            element_type: dtype.get().element_type(),
-            shape: shape.0,
-            byte_offset: 0,
-            layout: CoreLayout::Composite(CompositeHead {
-                rule,
-                // More members than a head can count have no memory to be in.
-                member_count: u32::try_from(members.len()).unwrap_or(u32::MAX),
-            }),
-            buffers: SmallVec::new(),
-            quantization: None,
-            shard: None,
-            statistics: None,
-            extension_type: None,
-            member: None,
-            skipped: Vec::new(),
-        };
+        let layout = CoreLayout::Composite(CompositeHead {
+            rule,
+            // More members than a head can count have no memory to be in.
+            member_count: u32::try_from(members.len()).unwrap_or(u32::MAX),
+        });
+        let head = TensorDescriptor::new(dtype.get().element_type(), shape.0, layout, []);
         hurray_ffi::Composite::new(head, members)
             .or_raise()
-            .map(Self)
+            .map(Self::new)
     }
 
     /// The head's descriptor: shape, type and rule, no buffers.
@@ -204,7 +217,7 @@ impl Composite {
         for member in self.0.members() {
             members.push(match member {
                 Item::Tensor(_) => "Tensor".to_owned(),
-                Item::Composite(composite) => Self(composite.clone()).__repr__(py)?,
+                Item::Composite(composite) => Self::new(composite.clone()).__repr__(py)?,
             });
         }
         let rule = match &self.head().layout {

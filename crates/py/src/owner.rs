@@ -102,6 +102,12 @@ pub(crate) fn keeping_exception<T>(_py: Python<'_>, work: impl FnOnce() -> T) ->
     result
 }
 
+/// Whether letting go of `tensor` calls another library's table.
+pub(crate) fn calls_foreign_code(tensor: &hurray_ffi::Tensor) -> bool {
+    let mut buffers = tensor.buffers().iter();
+    buffers.any(|buffer| matches!(buffer.owner(), Owner::Slot(_)))
+}
+
 /// Drops what other libraries' functions take back: without the interpreter, since they may wait for a thread that waits for it.
 pub(crate) fn drop_detached<T: Send>(value: T) {
     let mut value = Some(value);

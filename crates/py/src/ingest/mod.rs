@@ -8,7 +8,7 @@ pub(crate) mod torch;
 use std::sync::Arc;
 
 use hurray_core::memory::AlignedBytes;
-use hurray_core::{ElementType, Layout, MIN_BUFFER_ALIGNMENT, Shape, TensorDescriptor, Version};
+use hurray_core::{ElementType, Layout, MIN_BUFFER_ALIGNMENT, Shape, TensorDescriptor};
 use hurray_ffi::{Buffer, Place};
 use pyo3::exceptions::{PyMemoryError, PyTypeError};
 use pyo3::prelude::*;
@@ -98,18 +98,8 @@ pub(crate) fn dense(
 ) -> PyResult<hurray_ffi::Tensor> {
     // Made where it stays: it is large, and this is the way of every array.
     let descriptor = Arc::new(TensorDescriptor {
-        version: Version::default(),
-        element_type,
-        shape,
         byte_offset,
-        layout,
-        buffers: smallvec![buffer.handle()],
-        quantization: None,
-        shard: None,
-        statistics: None,
-        extension_type: None,
-        member: None,
-        skipped: Vec::new(),
+        ..TensorDescriptor::new(element_type, shape, layout, [buffer.handle()])
     });
     hurray_ffi::Tensor::new(descriptor, smallvec![buffer]).or_raise()
 }

@@ -2,7 +2,7 @@
 
 use hurray_core::{
     ElementType, ExtensionType, Layout, QuantizationScheme, Shape, Shard, Statistics,
-    TensorDescriptor, Version, strided_extent,
+    TensorDescriptor, strided_extent,
 };
 use hurray_ffi::{Buffer, Tensor};
 use pyo3::prelude::*;
@@ -47,18 +47,16 @@ pub(super) fn tensor(
         check_places(&buffers, device.get())?;
     }
     let mut descriptor = TensorDescriptor {
-        version: Version::default(),
-        element_type: declared.element_type,
-        shape: declared.shape,
-        byte_offset: 0,
-        layout: declared.layout,
-        buffers: buffers.iter().map(Buffer::handle).collect(),
         quantization: declared.quantization.map(|scheme| scheme.encode()),
         shard: declared.shard,
         statistics: declared.statistics,
         extension_type: declared.extension_type,
-        member: None,
-        skipped: Vec::new(),
+        ..TensorDescriptor::new(
+            declared.element_type,
+            declared.shape,
+            declared.layout,
+            buffers.iter().map(Buffer::handle),
+        )
     };
     descriptor.byte_offset = match declared.byte_offset {
         Some(offset) => offset,

@@ -9,7 +9,7 @@ mod view;
 use std::mem::ManuallyDrop;
 
 use hurray_core::{Layout as CoreLayout, element_count};
-use hurray_ffi::{Owner, Place};
+use hurray_ffi::Place;
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::ffi::Py_buffer;
 use pyo3::prelude::*;
@@ -25,7 +25,7 @@ use crate::errors::OrRaise;
 use crate::extension_type::ExtensionType;
 use crate::ingest::torch;
 use crate::layout::{self, Layout};
-use crate::owner::drop_detached;
+use crate::owner;
 use crate::quantization;
 use crate::shape::{self, ShapeArgument};
 use crate::shard::Shard;
@@ -55,19 +55,14 @@ pub(crate) struct Tensor {
 
 impl Drop for Tensor {
     fn drop(&mut self) {
-        if self.inner.buffers().iter().any(is_foreign) {
+        if owner::calls_foreign_code(&self.inner) {
             // SAFETY: nothing uses it after this.
-            drop_detached(unsafe { ManuallyDrop::take(&mut self.inner) });
+            owner::drop_detached(unsafe { ManuallyDrop::take(&mut self.inner) });
         } else {
             // SAFETY: as above; where it lies, since it is large.
             unsafe { ManuallyDrop::drop(&mut self.inner) };
         }
     }
-}
-
-/// Whether letting the buffer go calls another library's table.
-fn is_foreign(buffer: &hurray_ffi::Buffer) -> bool {
-    matches!(buffer.owner(), Owner::Slot(_))
 }
 
 impl Tensor {

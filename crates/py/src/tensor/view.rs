@@ -1,8 +1,6 @@
 //! Tensors over the buffers of another: its bytes, its codes, its transpose, its components.
 
-use hurray_core::{
-    BufferHandle, ElementType, Layout, QuantizationScheme, Shape, TensorDescriptor, Version,
-};
+use hurray_core::{BufferHandle, ElementType, Layout, QuantizationScheme, Shape, TensorDescriptor};
 use hurray_ffi::access::{self, Reach};
 use hurray_ffi::{Buffer, Tensor};
 use pyo3::exceptions::{PyAttributeError, PyIndexError};
@@ -24,7 +22,7 @@ fn over(
     let slice = buffer.slice(0, len as usize).or_raise()?;
     row.byte_size = len;
     row.alignment = slice.alignment();
-    let view = part(element_type, shape, Layout::RowMajor, 0, smallvec![row]);
+    let view = TensorDescriptor::new(element_type, shape, Layout::RowMajor, [row]);
     Tensor::new(view, smallvec![slice]).or_raise()
 }
 
@@ -35,30 +33,6 @@ fn row_and_buffer(tensor: &Tensor, index: usize) -> PyResult<(BufferHandle, &Buf
     ) {
         (Some(row), Some(buffer)) => Ok((*row, buffer)),
         _ => Err(PyIndexError::new_err(format!("no buffer at index {index}"))),
-    }
-}
-
-/// A descriptor of part of a tensor's storage, of which nothing is said that is said of the whole.
-fn part(
-    element_type: ElementType,
-    shape: Shape,
-    layout: Layout,
-    byte_offset: u64,
-    rows: SmallVec<[BufferHandle; 3]>,
-) -> TensorDescriptor {
-    TensorDescriptor {
-        version: Version::default(),
-        element_type,
-        shape,
-        byte_offset,
-        layout,
-        buffers: rows,
-        quantization: None,
-        shard: None,
-        statistics: None,
-        extension_type: None,
-        member: None,
-        skipped: Vec::new(),
     }
 }
 
@@ -90,14 +64,14 @@ pub(super) fn codes(tensor: &Tensor) -> PyResult<Tensor> {
         .len()
         .saturating_sub(scheme.parameter_buffer_count());
     let view = TensorDescriptor {
+        byte_offset: descriptor.byte_offset,
         shard: descriptor.shard.clone(),
         extension_type: descriptor.extension_type,
-        ..part(
+        ..TensorDescriptor::new(
             descriptor.element_type,
             descriptor.shape.clone(),
             descriptor.layout.clone(),
-            descriptor.byte_offset,
-            descriptor.buffers.iter().take(own).copied().collect(),
+            descriptor.buffers.iter().take(own).copied(),
         )
     };
     let buffers: SmallVec<[Buffer; 3]> = tensor.buffers().iter().take(own).cloned().collect();
@@ -205,12 +179,11 @@ pub(super) fn values(tensor: &Tensor) -> PyResult<Tensor> {
     let view = TensorDescriptor {
         quantization,
         extension_type: descriptor.extension_type,
-        ..part(
+        ..TensorDescriptor::new(
             descriptor.element_type,
-            smallvec![nnz],
+            Shape::from_slice(&[nnz]),
             Layout::RowMajor,
-            0,
-            smallvec![row],
+            [row],
         )
     };
     Tensor::new(view, smallvec![slice]).or_raise()
