@@ -718,6 +718,31 @@ fn p10_to_p14_pages() {
 
 /// Bytes that are shorter than their rows give an error, not a panic.
 #[test]
+fn p10_to_p13_entries_of_index_buffers() {
+    let paged = BlockPaged {
+        num_pages: 3,
+        num_seqs: 2,
+        ..paged()
+    };
+    let rule = |pointers: &[u64], table: &[u64]| rule_of(paged.validate_indices(pointers, table));
+    assert_eq!(rule(&[0, 1, 3], &[0, 1, 2]), "accepted");
+    assert_eq!(
+        rule(&[0, 0, 2], &[1, 1]),
+        "accepted",
+        "an empty sequence, a shared page"
+    );
+    assert_eq!(rule(&[0, 0, 0], &[]), "accepted");
+    assert_eq!(rule(&[0, 1], &[0]), "P10");
+    assert_eq!(rule(&[], &[]), "P10");
+    assert_eq!(rule(&[1, 1, 3], &[0, 1, 2]), "P10");
+    assert_eq!(rule(&[0, 2, 1], &[0]), "P11");
+    assert_eq!(rule(&[0, 1, 3], &[0, 1]), "P12");
+    assert_eq!(rule(&[0, 1, 2], &[0, 1, 2]), "P12");
+    assert_eq!(rule(&[0, 1, 2, 3], &[0, 1, 2]), "P12");
+    assert_eq!(rule(&[0, 1, 3], &[0, 1, 3]), "P13");
+}
+
+#[test]
 fn contents_of_missing_bytes_are_refused() {
     let cases = [
         (coo(2), &[4, 4][..], "B4"),
