@@ -1,10 +1,14 @@
 //! NumPy arrays.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::slice;
 
 use hurray_core::memory::measure_alignment;
-use hurray_core::{ElementType, Layout, Shape, StorageWidth, Strides};
+use hurray_core::{
+    ByteExtent, ElementType, Layout, LayoutError, Shape, StorageWidth, Strides, element_count,
+    strided_extent,
+};
 use hurray_ffi::gather::{Elements, Spacing, gather};
 use hurray_ffi::{Buffer, BufferFlags, Place, Readiness};
 use numpy::npyffi::{
@@ -17,7 +21,7 @@ use pyo3::sync::PyOnceLock;
 
 use super::{BOUNDARY, CopyArgument, copy_of, copying, dense};
 use crate::copies::{self, Reason};
-use crate::errors::{CopyRequiredError, OrRaise, UnsupportedError};
+use crate::errors::{CopyRequiredError, OrRaise, Raise, UnsupportedError};
 use crate::numpy_dtype;
 use crate::owner::keep;
 use crate::tensor::Tensor;
@@ -115,20 +119,26 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The address of the first byte of the array's own extent.
-    fn first_byte(&self) -> usize {
-        let before: isize = self
-            .dimensions
-            .iter()
-            .zip(self.strides)
-            .map(|(&n, &stride)| stride.wrapping_mul(n.wrapping_sub(1)).min(0))
-            .fold(0, isize::wrapping_add);
-        self.data.addr().wrapping_add_signed(before)
+    /// The addresses that the array's own elements lie between; empty without elements.
+    fn extent(&self) -> Range<usize> {
+        if self.dimensions.contains(&0) {
+            return 0..0;
+        }
+        let (mut before, mut after) = (0_usize, 0_usize);
+        for (&n, &stride) in self.dimensions.iter().zip(self.strides) {
+            // NumPy made these of memory that is there, so nothing overflows; where somebody lied, the bounds come out too narrow.
+            let reach = stride.unsigned_abs().saturating_mul((n - 1) as usize);
+            let side = if stride < 0 { &mut before } else { &mut after };
+            *side = side.saturating_add(reach);
+        }
+        let data = self.data.addr();
+        // The last element has a byte at least.
+        data.saturating_sub(before)..data.saturating_add(after).saturating_add(1)
     }
 }
 
-/// The address from which the memory that `array` lies in is known to be there: the start of the last array in its chain of bases.
-fn memory_start(array: &Bound<'_, PyAny>) -> usize {
+/// The memory that `array` lies in as far as it is known to be there: the extent of the last array in its chain of bases.
+fn memory(array: &Bound<'_, PyAny>) -> Range<usize> {
     let mut owner = array.as_ptr();
     loop {
         // SAFETY: `array` is an ndarray, and every base that was walked to is one, kept alive by the one before. No Python code runs.
@@ -138,7 +148,7 @@ fn memory_start(array: &Bound<'_, PyAny>) -> usize {
             Some(base) if unsafe { PyArray_Check(array.py(), base.as_ptr()) != 0 } => {
                 owner = base.as_ptr();
             }
-            _ => return fields.first_byte(),
+            _ => return fields.extent(),
         }
     }
 }
@@ -171,35 +181,26 @@ impl Source {
         let Some(width) = element_type.storage_width() else {
             return Err(unsupported_dtype(array, false));
         };
-        let item = i64::from(width.bits().div_ceil(8));
+        let item = item_size(width);
         // SAFETY: as above; from here on Python code runs only where this function then returns.
         let fields = unsafe { Fields::of(array.as_ptr()) };
         let mut shape = Shape::with_capacity(fields.dimensions.len());
         for &n in fields.dimensions {
             shape.push(n as u64);
         }
-        let count = shape.iter().product::<u64>();
-        let dense_len = (count as usize).wrapping_mul(item as usize);
         let flags = fields.flags;
-        let (layout, before, len) = if flags & NPY_ARRAY_C_CONTIGUOUS != 0 {
-            (Layout::RowMajor, 0, dense_len)
-        } else if flags & NPY_ARRAY_F_CONTIGUOUS != 0 {
-            (Layout::ColumnMajor, 0, dense_len)
-        } else {
-            let strides = element_strides(array, &fields, item)?;
-            let extent = hurray_core::strided_extent(&shape, &strides).or_raise()?;
-            let (before, after) = match extent {
-                Some(extent) => (
-                    extent.lo.unsigned_abs() * item as u64,
-                    (extent.hi as u64 + 1) * item as u64,
-                ),
-                None => (0, 0),
+        let is_c = flags & NPY_ARRAY_C_CONTIGUOUS != 0;
+        let (layout, before, len) = if is_c || flags & NPY_ARRAY_F_CONTIGUOUS != 0 {
+            let layout = if is_c {
+                Layout::RowMajor
+            } else {
+                Layout::ColumnMajor
             };
-            (
-                Layout::Strided(strides),
-                before as usize,
-                (before + after) as usize,
-            )
+            (layout, 0, dense_len(&shape, item)?)
+        } else {
+            let strides = element_strides(array, &fields, i64::from(item))?;
+            let (before, len) = strided_span(&shape, &strides, item)?;
+            (Layout::Strided(strides), before, len)
         };
         Ok(Self {
             element_type,
@@ -229,6 +230,33 @@ impl Source {
         // SAFETY: NumPy's shape and strides address memory that the array keeps alive, from the lowest byte on.
         unsafe { slice::from_raw_parts(self.lowest(), self.len) }
     }
+}
+
+/// Bytes that NumPy has for an element.
+const fn item_size(width: StorageWidth) -> u32 {
+    width.bits().div_ceil(8)
+}
+
+/// Bytes of all elements, one after the other.
+fn dense_len(shape: &[u64], item: u32) -> PyResult<usize> {
+    element_count(shape)
+        .and_then(|count| usize::try_from(count.checked_mul(u64::from(item))?).ok())
+        .ok_or_else(|| LayoutError::ExtentOverflow.raise())
+}
+
+/// Bytes from the lowest byte of any element to element `[0, …, 0]`, and to the end of the highest.
+fn strided_span(shape: &[u64], strides: &[i64], item: u32) -> PyResult<(usize, usize)> {
+    let (Some(extent), Some(width)) = (
+        strided_extent(shape, strides).or_raise()?,
+        StorageWidth::from_bits(item.saturating_mul(8)),
+    ) else {
+        return Ok((0, 0));
+    };
+    let ByteExtent { before, after } = extent.bytes(width).or_raise()?;
+    before
+        .checked_add(after)
+        .and_then(|len| Some((usize::try_from(before).ok()?, usize::try_from(len).ok()?)))
+        .ok_or_else(|| LayoutError::ExtentOverflow.raise())
 }
 
 /// NumPy's byte order character of numbers that are not the machine's.
@@ -313,7 +341,12 @@ pub(crate) fn import(
 fn slack(array: &Bound<'_, PyAny>, source: &Source) -> Option<usize> {
     let first = source.lowest().addr();
     let slack = if source.len == 0 { 0 } else { first % BOUNDARY };
-    (slack == 0 || memory_start(array) <= first - slack).then_some(slack)
+    // Only bytes of the memory that the elements lie in themselves.
+    (slack == 0 || {
+        let memory = memory(array);
+        memory.start <= first - slack && memory.contains(&first)
+    })
+    .then_some(slack)
 }
 
 /// A tensor over the array's own memory, from `slack` bytes before its first byte on.
@@ -351,9 +384,7 @@ fn copied(
     reason: Reason,
     call: &'static str,
 ) -> PyResult<hurray_ffi::Tensor> {
-    let elements = source.shape.iter().product::<u64>() as usize;
-    let dense_len = elements * (source.width.bits() / 8) as usize;
-    if source.len / 2 > dense_len {
+    if source.len / 2 > dense_len(&source.shape, item_size(source.width))? {
         return gathered(array, source, reason, call);
     }
     // SAFETY: the array lives through the call; whoever writes to it meanwhile, from another thread, races with any reader of it.
