@@ -185,10 +185,10 @@ def test_p10_to_p13_index_contents(kind: type) -> None:
     check([0, 1, 3], [0, 1, 2])
     check([0, 0, 2], [1, 1])
     for seq_ptr, block_table, text in [
-        ([0, 1], [0], "2 sequence pointers.* 3"),
-        ([1, 1, 3], [0, 1, 2], "first sequence pointer is 1"),
-        ([0, 2, 1], [0], "from 2 back to 1"),
-        ([0, 1, 3], [0, 1], "2 entries.* 3"),
+        ([0, 1], [0], "seq_ptr holds 2 entries.* 3"),
+        ([1, 1, 3], [0, 1, 2], r"seq_ptr\[0\] is 1"),
+        ([0, 2, 1], [0], "is 1, below the 2"),
+        ([0, 1, 3], [0, 1], "ends at 3.* 2 entries"),
         ([0, 1, 3], [0, 1, 3], "page 3.* 3"),
     ]:
         with pytest.raises(hurray.InvalidDescriptorError, match=text):

@@ -5,8 +5,8 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use crate::{
-    ElementType, Error, IndexType, Layout, LayoutError, QuantizationScheme, StorageWidth,
-    TensorDescriptor, element_count,
+    ElementType, Error, IndexType, Layout, LayoutError, QuantizationError, QuantizationScheme,
+    StorageWidth, TensorDescriptor, element_count,
 };
 
 /// What a buffer holds. `Display` gives the name of `layouts.md`.
@@ -106,8 +106,9 @@ impl TensorDescriptor {
             plan.push(self.layout_buffer(width, index)?);
         }
         if let Some(scheme) = scheme {
+            let count = scheme.parameter_count(&self.shape, &self.layout)?;
             for row in own..self.buffers.len() {
-                plan.extend(self.parameter_buffer(&scheme, row)?);
+                plan.extend(parameter_buffer(&scheme, count, row)?);
             }
         }
         Ok(plan)
@@ -214,44 +215,47 @@ impl TensorDescriptor {
             name: BufferName::Data,
             element_type: Some(self.element_type),
             count,
-            byte_size: self
-                .byte_offset
-                .checked_add(after)
-                .ok_or(LayoutError::ExtentOverflow)?,
+            byte_size: self.data_size(after)?,
         })
     }
 
-    /// What row `row` holds if it is a parameter buffer of `scheme`.
-    pub(crate) fn parameter_buffer(
-        &self,
-        scheme: &QuantizationScheme,
-        row: usize,
-    ) -> Result<Option<PlannedBuffer>, Error> {
-        let (scales, zero_points) = scheme.parameter_buffers();
-        let is = |index: Option<u32>| index.is_some_and(|index| usize::try_from(index) == Ok(row));
-        let name = match (is(scales), is(zero_points)) {
-            (true, true) => BufferName::ScalesAndZeroPoints,
-            (true, false) => BufferName::Scales,
-            (false, true) => BufferName::ZeroPoints,
-            (false, false) => return Ok(None),
-        };
-        let count = scheme.parameter_count(&self.shape, &self.layout)?;
-        let scale = scheme.scale_type();
-        let scale_bytes = scale
-            .storage_width()
-            .map_or(0, |width| u64::from(width.unit_bytes()));
-        let (element_type, bytes) = match name {
-            BufferName::ZeroPoints => (ElementType::Int32, 4),
-            BufferName::ScalesAndZeroPoints => (scale, scale_bytes.saturating_add(4)),
-            _ => (scale, scale_bytes),
-        };
-        Ok(Some(PlannedBuffer {
-            name,
-            element_type: Some(element_type),
-            count: Some(count),
-            byte_size: count
-                .checked_mul(bytes)
-                .ok_or(crate::QuantizationError::ParameterOverflow)?,
-        }))
+    /// The least bytes of buffer 0 of a dense layout whose elements take `after` from `byte_offset` on.
+    pub(crate) fn data_size(&self, after: u64) -> Result<u64, LayoutError> {
+        self.byte_offset
+            .checked_add(after)
+            .ok_or(LayoutError::ExtentOverflow)
     }
+}
+
+/// What row `row` holds if it is a parameter buffer of `scheme`, which has `count` scales.
+pub(crate) fn parameter_buffer(
+    scheme: &QuantizationScheme,
+    count: u64,
+    row: usize,
+) -> Result<Option<PlannedBuffer>, QuantizationError> {
+    let (scales, zero_points) = scheme.parameter_buffers();
+    let is = |index: Option<u32>| index.is_some_and(|index| usize::try_from(index) == Ok(row));
+    let name = match (is(scales), is(zero_points)) {
+        (true, true) => BufferName::ScalesAndZeroPoints,
+        (true, false) => BufferName::Scales,
+        (false, true) => BufferName::ZeroPoints,
+        (false, false) => return Ok(None),
+    };
+    let scale = scheme.scale_type();
+    let scale_bytes = scale
+        .storage_width()
+        .map_or(0, |width| u64::from(width.unit_bytes()));
+    let (element_type, bytes) = match name {
+        BufferName::ZeroPoints => (ElementType::Int32, 4),
+        BufferName::ScalesAndZeroPoints => (scale, scale_bytes.saturating_add(4)),
+        _ => (scale, scale_bytes),
+    };
+    Ok(Some(PlannedBuffer {
+        name,
+        element_type: Some(element_type),
+        count: Some(count),
+        byte_size: count
+            .checked_mul(bytes)
+            .ok_or(QuantizationError::ParameterOverflow)?,
+    }))
 }

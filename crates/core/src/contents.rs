@@ -45,6 +45,33 @@ pub fn validate_contents(descriptor: &TensorDescriptor, buffers: &[&[u8]]) -> Re
     Ok(())
 }
 
+impl BlockPaged {
+    /// Checks the entries of the two index buffers: the sequence pointers begin with 0, never decrease and end with the length of the
+    /// block table (P10–P12), whose pages are all in the pool (P13).
+    ///
+    /// # Errors
+    /// The first entry that does not hold, sequence pointers first.
+    pub fn validate_indices(
+        &self,
+        sequence_pointers: &[u64],
+        block_table: &[u64],
+    ) -> Result<(), Error> {
+        let bytes = |numbers: &[u64]| -> Vec<u8> {
+            numbers
+                .iter()
+                .flat_map(|number| number.to_le_bytes())
+                .collect()
+        };
+        let scan = Scan {
+            shape: &[],
+            layout: Layout::BlockPaged(*self).name(),
+            buffers: &[&[], &bytes(block_table), &bytes(sequence_pointers)],
+        };
+        scan.pages(self, 8)?;
+        Ok(())
+    }
+}
+
 /// Little-endian unsigned numbers at any address.
 #[derive(Clone, Copy)]
 struct Indices<'a> {
@@ -291,12 +318,8 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// P10–P14.
-    fn paged(&self, paged: &BlockPaged) -> Result<(), ContentsError> {
-        let width = match paged.index_type {
-            IndexType::Uint32 => 4,
-            IndexType::Uint64 => 8,
-        };
+    /// P10–P13, for indices of `width` bytes; gives the pointers of the sequences, one more than there are.
+    fn pages(&self, paged: &BlockPaged, width: usize) -> Result<Indices<'a>, ContentsError> {
         let sequences = u64::from(paged.num_seqs);
         let needed = sequences.saturating_add(1);
         let pointers = self.indices(2, BufferName::SeqPtr, width, needed)?;
@@ -314,15 +337,26 @@ impl<'a> Scan<'a> {
                 });
             }
         }
+        Ok(pointers)
+    }
+
+    /// P10–P14.
+    fn paged(&self, paged: &BlockPaged) -> Result<(), ContentsError> {
+        let width = match paged.index_type {
+            IndexType::Uint32 => 4,
+            IndexType::Uint64 => 8,
+        };
+        let pointers = self.pages(paged, width)?;
+        let sequences = u64::from(paged.num_seqs);
         let mut filled = 0_u128;
-        let mut start = 0;
-        for end in pointers.range((1, needed)) {
-            filled = filled.saturating_add((end > start).into());
-            start = end;
+        let mut pages = 0;
+        for end in pointers.range((1, sequences.saturating_add(1))) {
+            filled = filled.saturating_add((end > pages).into());
+            pages = end;
         }
         // A sequence's last page holds 1 to page_size tokens, every other page page_size.
         let page_size = u128::from(paged.page_size);
-        let most = u128::from(end).saturating_mul(page_size);
+        let most = u128::from(pages).saturating_mul(page_size);
         let least = most.saturating_sub(filled.saturating_mul(page_size.saturating_sub(1)));
         let tokens = self.dimension(0);
         if (least..=most).contains(&u128::from(tokens)) {

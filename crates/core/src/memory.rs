@@ -3,7 +3,6 @@
 pub mod aligned_heap;
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -138,12 +137,6 @@ impl AlignedBytes {
     pub const fn as_mut_ptr(&mut self) -> *mut u8 {
         self.data.as_ptr()
     }
-
-    /// The address of the bytes, which are now the caller's to free with [`aligned_heap::free`].
-    #[must_use]
-    pub fn into_raw(self) -> NonNull<u8> {
-        ManuallyDrop::new(self).data
-    }
 }
 
 /// Bytes to ask `aligned_heap` for, which aligns a page or more to a page and all else to 64.
@@ -265,12 +258,5 @@ mod tests {
         assert_eq!(&copy[..], &source[3..]);
         copy[0] = 99;
         assert_eq!(source[3], 3);
-    }
-
-    #[test]
-    fn raw_bytes_go_back_to_the_heap() {
-        let data = AlignedBytes::zeroed(100).unwrap().into_raw();
-        // SAFETY: `into_raw` gave the block away, and this is its one free.
-        unsafe { aligned_heap::free(data) };
     }
 }

@@ -67,11 +67,11 @@ impl StorageWidth {
     #[must_use]
     pub fn position(self, offset: i64) -> BitPosition {
         let (elements, bytes) = self.unit();
-        let (elements, bytes) = (i128::from(elements), i128::from(bytes));
-        let offset = i128::from(offset);
-        // Below 2^63 · 2^29, so the product is exact; the remainder is less than 8.
-        let byte = offset.div_euclid(elements).saturating_mul(bytes);
+        let elements = i64::from(elements);
+        // A unit has 1 to 8 elements, and the product stays below 2^63 · 2^29.
+        let unit = offset.div_euclid(elements);
         let within = u32::try_from(offset.rem_euclid(elements)).unwrap_or(0);
+        let byte = i128::from(unit).saturating_mul(bytes.into());
         BitPosition {
             byte,
             bit_shift: if self.is_packed() {

@@ -4,47 +4,13 @@
     clippy::unwrap_used,
     reason = "in tests a panic is the report"
 )]
-#![expect(unsafe_code, reason = "counts what the system allocator is asked for")]
 
+mod counting;
 #[allow(dead_code, reason = "each test reads its part of the vectors")]
 mod vectors;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use counting::allocated;
 use hurray_core::TensorDescriptor;
-
-thread_local! {
-    static ALLOCATED: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
-}
-
-struct Counting;
-
-// SAFETY: every call is the system allocator's, whose contract this passes on.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let (calls, bytes) = ALLOCATED.get();
-        ALLOCATED.set((calls + 1, bytes.saturating_add(layout.size())));
-        // SAFETY: the caller keeps the contract of `alloc`, which is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: `memory` came from `alloc` above with this layout, so from the system allocator.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Calls and bytes that `f` allocates on this thread, and what it gives.
-fn allocated<T>(f: impl FnOnce() -> T) -> (usize, usize, T) {
-    ALLOCATED.set((0, 0));
-    let value = f();
-    let (calls, bytes) = ALLOCATED.get();
-    (calls, bytes, value)
-}
 
 /// What a decoder may allocate for `length` bytes: the descriptor's own lists, which hold a wire byte in at most a few of memory.
 fn allowance(length: usize) -> usize {
@@ -119,13 +85,15 @@ fn vectors_allocate_no_more_than_they_hold() {
     }
 }
 
-/// The common tensors are decoded without an allocation and encoded with one.
+/// The common tensors are decoded and validated without an allocation, and encoded with one.
 #[test]
 fn a_quantized_tensor_of_three_buffers_is_inline() {
     let bytes = vectors::bytes("quantization/25-pb-uint4-bf16.desc.bin");
     let (calls, _, decoded) = allocated(|| TensorDescriptor::decode(&bytes));
     let (descriptor, _) = decoded.unwrap();
     assert_eq!((calls, descriptor.buffers.len()), (0, 3));
+    let (calls, _, verdict) = allocated(|| descriptor.validate());
+    assert_eq!((calls, verdict), (0, Ok(())));
     let (calls, allocated_bytes, encoded) = allocated(|| descriptor.encode());
     assert_eq!((calls, allocated_bytes), (1, bytes.len()));
     assert_eq!(encoded.unwrap(), bytes);

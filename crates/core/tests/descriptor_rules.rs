@@ -18,26 +18,18 @@ use smallvec::smallvec;
 
 /// A rank-2 float32 tensor in one host buffer: the layout's parameters begin at byte 44, the buffer table after them.
 fn tensor() -> TensorDescriptor {
-    TensorDescriptor {
-        version: Version::default(),
-        element_type: ElementType::Float32,
-        shape: smallvec![3, 7],
-        byte_offset: 0,
-        layout: Layout::RowMajor,
-        buffers: smallvec![BufferHandle {
+    TensorDescriptor::new(
+        ElementType::Float32,
+        [3, 7].as_slice(),
+        Layout::RowMajor,
+        [BufferHandle {
             byte_size: 84,
             alignment: 64,
             device: DeviceTag::Cpu,
             sync_mode: SyncMode::ProducerSynced,
             memory_class: MemoryClass::Standard,
         }],
-        quantization: None,
-        shard: None,
-        statistics: None,
-        extension_type: None,
-        member: None,
-        skipped: Vec::new(),
-    }
+    )
 }
 
 const PARAMETERS: usize = 44;

@@ -95,3 +95,68 @@ pub fn check(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use hurray_core::{DeviceTag, MemoryClass};
+
+    use super::*;
+    use crate::{Callback, Owner, Readiness};
+
+    fn buffer(place: Place, readiness: Readiness, flags: BufferFlags) -> Buffer {
+        let nowhere = std::ptr::null_mut();
+        // SAFETY: without a function nothing is called.
+        let owner = Owner::Callback(unsafe { Callback::new(nowhere, nowhere, None) });
+        // SAFETY: there are no bytes.
+        unsafe { Buffer::from_owner(nowhere.cast(), 0, place, readiness, flags, owner) }.unwrap()
+    }
+
+    /// Every device, class, mode and flag: bytes are given out where they are ready, and to the host where it reaches them.
+    #[test]
+    fn only_ready_bytes_within_reach_are_given_out() {
+        let modes = [
+            SyncMode::ProducerSynced,
+            SyncMode::Event,
+            SyncMode::ConsumerStream,
+        ];
+        let mut given = 0;
+        for device in DeviceTag::NAMED {
+            for memory_class in MemoryClass::NAMED {
+                for mode in modes {
+                    let place = Place {
+                        device,
+                        device_id: 2,
+                        memory_class,
+                    };
+                    let cpu_waits = device == DeviceTag::Cpu && mode != SyncMode::ProducerSynced;
+                    if !memory_class.is_valid_on(device) || cpu_waits {
+                        continue;
+                    }
+                    let plain = buffer(place, Readiness::from(mode), BufferFlags::empty());
+                    let declared = buffer(place, Readiness::from(mode), BufferFlags::DECLARED);
+                    let row = plain.handle();
+                    for reach in [Reach::Host, Reach::Device] {
+                        let answer = check(7, &row, &plain, reach);
+                        if mode != SyncMode::ProducerSynced {
+                            let not_ready = AccessError::NotReady {
+                                buffer: 7,
+                                mode,
+                                place,
+                            };
+                            assert_eq!(answer, Err(not_ready));
+                        } else if reach == Reach::Host && !place.is_host_accessible() {
+                            assert_eq!(answer, Err(AccessError::NotOnHost { buffer: 7, place }));
+                        } else {
+                            assert_eq!(answer, Ok(()));
+                            given += 1;
+                        }
+                        let error = check(7, &row, &declared, reach).unwrap_err();
+                        assert!(matches!(error, AccessError::Declared { buffer: 7, .. }));
+                        assert!(error.to_string().contains(&format!("`{mode}`")));
+                    }
+                }
+            }
+        }
+        assert_eq!(given, 34);
+    }
+}

@@ -182,6 +182,11 @@ impl Buffer {
         (self.region, self.lent, self.owner)
     }
 
+    /// Whether no clone or slice holds the bytes too.
+    pub(crate) fn is_only_holder(&self) -> bool {
+        Arc::strong_count(&self.owner) == 1
+    }
+
     /// Where and what.
     pub(crate) fn region(&self) -> &Region {
         &self.region

@@ -286,6 +286,14 @@ impl BufferList {
         self.len() == 0
     }
 
+    /// Whether dropping the list calls another library's functions, and not only those of owners in this process' own hands.
+    #[must_use]
+    pub fn calls_foreign_code(&self) -> bool {
+        self.handles()
+            .iter()
+            .any(|handle| matches!(handle.owner(), Some(Owner::Slot(_))))
+    }
+
     /// The pointer that belongs into the capsule, and whoever holds it owns the list: it goes back through [`from_raw`](Self::from_raw),
     /// [`consume`](crate::consume) or the table's `list_destroy`.
     #[must_use]

@@ -21,7 +21,7 @@ impl Place {
         memory_class: MemoryClass::Standard,
     };
 
-    /// Whether the host may use the address: memory of the CPU, and pinned or unified memory of CUDA (`sync.md`).
+    /// Whether the host may use the address: memory of the CPU, and pinned or unified memory of CUDA.
     #[must_use]
     pub const fn is_host_accessible(self) -> bool {
         matches!(
@@ -35,11 +35,11 @@ impl Place {
     }
 }
 
-/// `cpu`, `cuda:1`, `cuda:0/host_pinned`: an index where the device is not the host, a class where it is not standard.
+/// `cpu`, `cuda:1`, `cuda:0/host_pinned`: an index where the device is not host memory 0, a class where it is not standard.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.device)?;
-        if self.device != DeviceTag::Cpu {
+        if self.device != DeviceTag::Cpu || self.device_id != 0 {
             write!(f, ":{}", self.device_id)?;
         }
         if self.memory_class != MemoryClass::Standard {

@@ -6,7 +6,7 @@ use dlpark::{DlpackFlags, Managed, ManagedTensorBase};
 use hurray_core::memory::AlignedBytes;
 use hurray_core::{
     DeviceTag, ElementType, Layout, MemoryClass, QuantizationScheme, Strides, SyncMode,
-    TensorAffine, TensorDescriptor, Version,
+    TensorAffine, TensorDescriptor,
 };
 use hurray_ffi::dlpack::{CopyReason, ExportError, Options, announced_device, export};
 use hurray_ffi::{Buffer, BufferFlags, Owner, Place, Readiness, Tensor};
@@ -22,18 +22,8 @@ fn descriptor(
     buffer: &Buffer,
 ) -> TensorDescriptor {
     TensorDescriptor {
-        version: Version::default(),
-        element_type,
-        shape: shape.into(),
         byte_offset,
-        layout,
-        buffers: smallvec![buffer.handle()],
-        quantization: None,
-        shard: None,
-        statistics: None,
-        extension_type: None,
-        member: None,
-        skipped: Vec::new(),
+        ..TensorDescriptor::new(element_type, shape, layout, [buffer.handle()])
     }
 }
 
@@ -93,7 +83,7 @@ fn element(managed: &Managed<Versioned>, byte: usize) -> u8 {
 
 #[test]
 fn the_offset_is_part_of_the_address() {
-    // A1: pytorch/pytorch#168177, numpy/numpy#20338: consumers ignore byte_offset.
+    // pytorch/pytorch#168177, numpy/numpy#20338: consumers ignore byte_offset.
     let buffer = floats(8);
     let address = buffer.as_ptr();
     let tensor = tensor(ElementType::Float32, &[4], Layout::RowMajor, 16, buffer);
@@ -108,7 +98,7 @@ fn the_offset_is_part_of_the_address() {
 
 #[test]
 fn negative_strides_are_packed_or_refused() {
-    // A4: pytorch/pytorch#188023, scikit-learn/scikit-learn#34307: torch aborted the process. Decision 21.
+    // pytorch/pytorch#188023, scikit-learn/scikit-learn#34307: torch aborted the process. Decision 21.
     let tensor = tensor(ElementType::Float32, &[4], strided(&[-1]), 12, floats(4));
     for copy in [None, Some(false)] {
         let options = Options {
@@ -131,7 +121,7 @@ fn negative_strides_are_packed_or_refused() {
 
 #[test]
 fn dimensions_of_one_element_have_canonical_strides() {
-    // A5: pytorch/pytorch#83069, #163274, mitsuba-renderer/drjit#122.
+    // pytorch/pytorch#83069, #163274, mitsuba-renderer/drjit#122.
     let cases: [(&[u64], Layout, &[i64]); 4] = [
         (&[1, 8], strided(&[77, 1]), &[8, 1]),
         (&[8, 1], Layout::ColumnMajor, &[1, 1]),
@@ -151,7 +141,7 @@ fn dimensions_of_one_element_have_canonical_strides() {
 
 #[test]
 fn empty_arrays_have_null_data() {
-    // A7: pytorch/pytorch#41182, dmlc/dlpack#133.
+    // pytorch/pytorch#41182, dmlc/dlpack#133.
     let tensor = tensor(
         ElementType::Float32,
         &[0, 4],
@@ -173,7 +163,7 @@ fn a_scalar_has_no_dimensions() {
 
 #[test]
 fn booleans_leave_one_byte_each() {
-    // B1: pytorch/pytorch#67081, jax-ml/jax#4719. Decision 18.
+    // pytorch/pytorch#67081, jax-ml/jax#4719. Decision 18.
     let tensor = tensor(
         ElementType::Bool,
         &[10],
@@ -200,7 +190,7 @@ fn booleans_leave_one_byte_each() {
 
 #[test]
 fn fp4_leaves_packed_or_in_pairs() {
-    // B3: dmlc/dlpack#158, pytorch/pytorch#148791. Decision 14.
+    // dmlc/dlpack#158, pytorch/pytorch#148791. Decision 14.
     let packed = |shape: &[u64], layout| {
         tensor(
             ElementType::Float4E2m1,
@@ -276,7 +266,7 @@ fn types_without_a_code_are_refused() {
 
 #[test]
 fn read_only_is_said_or_refused() {
-    // C1: numpy/numpy#20742, data-apis/array-api#191.
+    // numpy/numpy#20742, data-apis/array-api#191.
     let tensor = tensor(
         ElementType::Float32,
         &[4],
@@ -375,13 +365,13 @@ fn devices_are_those_of_the_table() {
         Err(ExportError::Access(_))
     ));
 
-    // D3: pytorch/pytorch#136250, jax-ml/jax#22346. Decision 12.
+    // pytorch/pytorch#136250, jax-ml/jax#22346. Decision 12.
     let pinned = placed(DeviceTag::Cuda, MemoryClass::HostPinned, synced);
     assert_eq!(announced_device(&pinned).unwrap().device_type.0, 3);
     let out = export::<Versioned>(&pinned, Options::default()).unwrap();
     assert_eq!(raw(&out.tensor).device, DLDevice::CPU);
 
-    // D5: pytorch/pytorch#96318.
+    // pytorch/pytorch#96318.
     let managed = placed(DeviceTag::Cuda, MemoryClass::Unified, synced);
     assert_eq!(wanted(&managed, DLDevice::CPU), Ok(DLDevice::CPU));
     assert_eq!(wanted(&managed, DLDevice::cuda(1)), Ok(DLDevice::cuda(1)));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dlpark::DlpackFlags;
 use dlpark::ffi::{DLDataType, DLDataTypeCode, DLDevice, DLManagedTensorVersioned, DLTensor};
 use hurray_core::memory::AlignedBytes;
-use hurray_core::{ElementType, Layout, Strides};
+use hurray_core::{DeviceTag, ElementType, Layout, MemoryClass, Strides};
 use hurray_ffi::dlpack::{Array, ArrayError, CopyReason, Options, allocate, export};
 use hurray_ffi::{BufferFlags, Owner, Place, Tensor};
 
@@ -90,7 +90,7 @@ fn strided(strides: &[i64]) -> Layout {
 
 #[test]
 fn the_offset_counts() {
-    // A1: pytorch/pytorch#168177, iree-org/iree#21153, NVIDIA/cuda-python#2592.
+    // pytorch/pytorch#168177, iree-org/iree#21153, NVIDIA/cuda-python#2592.
     let bytes = floats(32);
     for offset in [16, 64] {
         let mut shape = [4];
@@ -106,7 +106,7 @@ fn the_offset_counts() {
 
 #[test]
 fn negative_strides_are_kept() {
-    // A4: pytorch/pytorch#188023. What comes in reversed stays reversed; going out is another matter.
+    // pytorch/pytorch#188023. What comes in reversed stays reversed; going out is another matter.
     let bytes = floats(16);
     let (mut shape, mut strides) = ([16], [-1]);
     let tensor = described(bytes.as_ptr(), FLOAT, &mut shape, Some(&mut strides), 60);
@@ -123,7 +123,7 @@ fn negative_strides_are_kept() {
 
 #[test]
 fn dimensions_of_one_element_have_any_stride() {
-    // A5: pytorch/pytorch#99803, tensorflow/tensorflow#61184, tile-ai/tilelang#1968.
+    // pytorch/pytorch#99803, tensorflow/tensorflow#61184, tile-ai/tilelang#1968.
     let bytes = floats(128);
     let cases: [([i64; 2], [i64; 2], Layout); 5] = [
         ([1, 77], [77, 1], Layout::RowMajor),
@@ -142,7 +142,7 @@ fn dimensions_of_one_element_have_any_stride() {
 
 #[test]
 fn nothing_is_asked_of_empty_arrays() {
-    // A7: pytorch/pytorch#41182, dmlc/dlpack#133.
+    // pytorch/pytorch#41182, dmlc/dlpack#133.
     let (mut shape, mut strides) = ([0, 4], [7, 13]);
     let tensor = described(
         std::ptr::null(),
@@ -165,11 +165,20 @@ fn nothing_is_asked_of_empty_arrays() {
     assert_eq!(empty.descriptor().shape[..], [0, 4]);
     assert_eq!(layout(&empty), &Layout::RowMajor);
     assert_eq!(empty.descriptor().buffers[0].alignment, 1);
+
+    let place = Place {
+        device: DeviceTag::Cuda,
+        device_id: 1,
+        memory_class: MemoryClass::Standard,
+    };
+    // SAFETY: there is no memory.
+    let elsewhere = unsafe { array.borrow(place, Owner::Rust(Box::new(()))) };
+    assert_eq!(elsewhere.unwrap().buffers()[0].place(), place);
 }
 
 #[test]
 fn the_extent_has_both_ends() {
-    // A11: PaddlePaddle/Paddle#68559, IntelPython/dpctl#1071: shape (5, 6), strides (24, -2), offset 11.
+    // PaddlePaddle/Paddle#68559, IntelPython/dpctl#1071: shape (5, 6), strides (24, -2), offset 11.
     let bytes = floats(128);
     let (mut shape, mut strides) = ([5, 6], [24, -2]);
     let tensor = described(bytes.as_ptr(), FLOAT, &mut shape, Some(&mut strides), 44);
@@ -187,7 +196,7 @@ fn the_extent_has_both_ends() {
 
 #[test]
 fn sizes_that_cannot_be_are_refused() {
-    // A14: safetensors' ValidationOverflow; tvm-ffi takes (2^62, 2^62) and (-4,).
+    // safetensors' ValidationOverflow; tvm-ffi takes (2^62, 2^62) and (-4,).
     let bytes = floats(1);
     let refused = |shape: &mut [i64], strides: Option<&mut [i64]>, offset| {
         read(&described(bytes.as_ptr(), FLOAT, shape, strides, offset)).unwrap_err()
@@ -256,7 +265,7 @@ fn sixty_four_dimensions_are_taken() {
 
 #[test]
 fn only_a_64_byte_boundary_is_borrowed() {
-    // J1: jax-ml/jax#29810; I6: apache/arrow-rs#2882: every offset from 0 to 127.
+    // jax-ml/jax#29810, apache/arrow-rs#2882: every offset from 0 to 127.
     let bytes = floats(64);
     for offset in 0..128_u64 {
         let mut shape = [8];
@@ -281,7 +290,7 @@ fn only_a_64_byte_boundary_is_borrowed() {
 
 #[test]
 fn a_wanted_copy_is_made_unless_the_producer_made_it() {
-    // C4: dmlc/dlpack#134.
+    // dmlc/dlpack#134.
     let bytes = floats(16);
     let mut shape = [16];
     let tensor = described(bytes.as_ptr(), FLOAT, &mut shape, None, 0);
@@ -297,7 +306,7 @@ fn a_wanted_copy_is_made_unless_the_producer_made_it() {
 
 #[test]
 fn read_only_stays() {
-    // C1: numpy/numpy#20742.
+    // numpy/numpy#20742.
     let bytes = floats(16);
     let mut shape = [16];
     let tensor = described(bytes.as_ptr(), FLOAT, &mut shape, None, 0);
@@ -306,7 +315,7 @@ fn read_only_stays() {
     assert_eq!(borrowed.buffers()[0].flags(), BufferFlags::READ_ONLY);
     let (copied, _) = copy(&array);
     assert_eq!(copied.buffers()[0].flags(), BufferFlags::empty());
-    // Bits that a later version may define say nothing (C9).
+    // Bits that a later version may define say nothing (dlpack.h).
     let flags = DlpackFlags::from_bits_retain(1 << 40);
     let array = read_with(&tensor, flags).unwrap();
     let borrowed = borrow(&array);
@@ -315,7 +324,7 @@ fn read_only_stays() {
 
 #[test]
 fn booleans_are_packed() {
-    // B1: pytorch/pytorch#94463, NVIDIA/warp#1619. Decision 18.
+    // pytorch/pytorch#94463, NVIDIA/warp#1619. Decision 18.
     let mut bytes = AlignedBytes::zeroed(64).unwrap();
     bytes[..10].copy_from_slice(&[1, 0, 1, 0, 0, 0, 0, 1, 0, 1]);
     let mut shape = [10];
@@ -331,7 +340,7 @@ fn booleans_are_packed() {
 
 #[test]
 fn fp4_comes_in_one_lane_two_lanes_or_padded() {
-    // B3: dmlc/dlpack#158: 1, 2, 3, 6 are the bytes 0x42 0x75.
+    // dmlc/dlpack#158: 1, 2, 3, 6 are the bytes 0x42 0x75.
     let mut bytes = AlignedBytes::zeroed(64).unwrap();
     bytes[..2].copy_from_slice(&[0x42, 0x75]);
     let mut one = [4];

@@ -19,11 +19,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use hurray_core::memory::AlignedBytes;
-use hurray_core::{DeviceTag, SyncMode};
+use hurray_core::{
+    CompositeHead, CompositionRule, DeviceTag, ElementType, Layout, SyncMode, TensorDescriptor,
+};
 use hurray_ffi::abi::*;
 use hurray_ffi::{
-    Buffer, BufferError, BufferFlags, Callback, Item, Owner, Place, PythonObject, Readiness,
-    Tensor, consume,
+    Buffer, BufferError, BufferFlags, Callback, Composite, Item, Owner, Place, PythonObject,
+    Readiness, Tensor, consume,
 };
 use producer::List;
 use tensors::{SIZES, cuda_row, host_row, host_tensor, quantized};
@@ -373,7 +375,7 @@ fn a_release_with_a_stream_is_forwarded_by_the_last_holder() {
         HURRAY_OK
     );
     assert!(list.is_null());
-    assert_eq!(*log.releases.lock().unwrap(), [(0, 5), (1, 6), (2, 6)]);
+    assert_eq!(*log.releases.lock().unwrap(), [(0, 5), (2, 6), (1, 6)]);
     assert_eq!(log.counts(), [1, 1, 1]);
     assert_eq!(log.destroyed(), 1);
 }
@@ -443,6 +445,35 @@ fn a_ready_buffer_needs_no_wait() {
         unsafe { hurray_buffer_list_destroy(&raw mut list) },
         HURRAY_OK
     );
+}
+
+/// A function that fails changes nothing: a list that can let go of one buffer only lets go of none.
+#[test]
+fn a_list_that_is_ours_in_part_is_not_let_go_in_part() {
+    let list = List::new(&[&quantized(SIZES.map(host_row))]);
+    let log = Arc::clone(&list.log);
+    let (list, context) = list.into_capsule();
+    let foreign = unsafe { consume(list, context) }.unwrap();
+    let (own, counts) = counted_tensor();
+    let head = TensorDescriptor {
+        layout: Layout::Composite(CompositeHead {
+            rule: CompositionRule::Group,
+            member_count: 2,
+        }),
+        buffers: [].as_slice().into(),
+        ..tensors::plain(ElementType::Uint8, &[], host_row(0))
+    };
+    let both = Composite::new(head, vec![foreign, Item::Tensor(own)]).unwrap();
+    let mut list = both.export().unwrap().into_raw().as_ptr();
+    drop(both);
+    let status = unsafe { hurray_buffer_list_release_after(&raw mut list, 5) };
+    assert_eq!(status, HURRAY_ERR_UNSUPPORTED);
+    assert!(log.releases.lock().unwrap().is_empty());
+    assert_eq!(values(&counts), [0, 0, 0]);
+    let status = unsafe { hurray_buffer_list_destroy(&raw mut list) };
+    assert_eq!(status, HURRAY_OK);
+    assert_eq!(log.counts(), [1, 1, 1]);
+    assert_eq!(values(&counts), [1, 1, 1]);
 }
 
 static CALLED: AtomicUsize = AtomicUsize::new(0);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hurray_core::{MemberRole, TensorDescriptor, element_count};
+use hurray_ffi::Place;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -48,7 +49,7 @@ impl Descriptor {
     fn device_of_buffer_0(&self, py: Python<'_>) -> PyResult<&Py<Device>> {
         self.device.get_or_try_init(py, || {
             let row = self.descriptor.buffers.first();
-            device::object(py, row.map_or(Device::HOST, Device::of_row))
+            device::object(py, row.map_or(Place::HOST, device::of_row))
         })
     }
 }
@@ -143,8 +144,8 @@ impl Descriptor {
             .buffers
             .iter()
             .map(|row| {
-                let device = match Device::of_row(row) {
-                    own if own == *first.get() => first.clone_ref(py),
+                let device = match device::of_row(row) {
+                    own if own == first.get().0 => first.clone_ref(py),
                     other => device::object(py, other)?,
                 };
                 Ok(BufferHandle::new(*row, device))

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use hurray_core::{BufferHandle, DeviceTag, MemoryClass};
+use hurray_ffi::Place;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyString;
@@ -23,11 +24,7 @@ use crate::errors::InvalidDescriptorError;
 /// (cuda:1, cuda:0/host_pinned)
 #[pyclass(frozen, eq, hash, module = "hurray")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Device {
-    pub(crate) tag: DeviceTag,
-    pub(crate) device_id: u32,
-    pub(crate) memory_class: MemoryClass,
-}
+pub(crate) struct Device(pub(crate) Place);
 
 /// What `kind` and `memory_class` are called where the format gives no name.
 const PRIVATE_NAME: &str = "private";
@@ -41,7 +38,7 @@ impl Device {
         device_id: Option<i128>,
         memory_class: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let mut device = match kind.cast::<PyString>() {
+        let mut place = match kind.cast::<PyString>() {
             Ok(text) => {
                 let text = text.to_str()?;
                 let (has_id, has_class) = (text.contains(':'), text.contains('/'));
@@ -50,16 +47,12 @@ impl Device {
                         "'{text}' already says what device_id or memory_class say again"
                     )));
                 }
-                Self::parse(text)?
+                parse(text)?
             }
-            Err(_) => Self {
-                tag: device_tag(kind)?,
-                device_id: 0,
-                memory_class: MemoryClass::Standard,
-            },
+            Err(_) => first(device_tag(kind)?),
         };
         if let Some(id) = device_id {
-            device.device_id = u32::try_from(id).map_err(|_| {
+            place.device_id = u32::try_from(id).map_err(|_| {
                 InvalidDescriptorError::new_err(format!(
                     "device_id is an int from 0 to {}, got {id}",
                     u32::MAX
@@ -67,15 +60,15 @@ impl Device {
             })?;
         }
         if let Some(class) = memory_class {
-            device.memory_class = class_argument(class)?;
+            place.memory_class = class_argument(class)?;
         }
-        Ok(device)
+        Ok(Self(place))
     }
 
     /// The kind of device, such as "cuda"; "private" for a private one.
     #[getter]
     fn kind(&self) -> String {
-        match self.tag {
+        match self.0.device {
             DeviceTag::Private(_) => PRIVATE_NAME.to_owned(),
             named => named.to_string(),
         }
@@ -84,13 +77,13 @@ impl Device {
     /// Which device of its kind, from 0. It is not part of a descriptor.
     #[getter]
     fn device_id(&self) -> u32 {
-        self.device_id
+        self.0.device_id
     }
 
     /// Who can reach the memory, such as "host_pinned"; "private" for a private class.
     #[getter]
     fn memory_class(&self) -> String {
-        match self.memory_class {
+        match self.0.memory_class {
             MemoryClass::Private(_) => PRIVATE_NAME.to_owned(),
             named => named.to_string(),
         }
@@ -99,88 +92,75 @@ impl Device {
     /// The byte that stands for the kind in a descriptor; it tells private devices apart.
     #[getter]
     fn tag(&self) -> u8 {
-        self.tag.to_byte()
+        self.0.device.to_byte()
     }
 
     /// The byte that stands for the memory class in a descriptor.
     #[getter]
     fn memory_class_tag(&self) -> u8 {
-        self.memory_class.to_byte()
+        self.0.memory_class.to_byte()
     }
 
     /// Whether this is a device that two parties agreed on outside the format.
     #[getter]
     fn is_private(&self) -> bool {
-        matches!(self.tag, DeviceTag::Private(_))
+        matches!(self.0.device, DeviceTag::Private(_))
     }
 
     fn __repr__(&self) -> String {
-        self.to_string()
+        self.0.to_string()
     }
 }
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.tag)?;
-        // There is one host: its index is shown only where somebody gave one.
-        if self.tag != DeviceTag::Cpu || self.device_id != 0 {
-            write!(f, ":{}", self.device_id)?;
-        }
-        if self.memory_class != MemoryClass::Standard {
-            write!(f, "/{}", self.memory_class)?;
-        }
-        Ok(())
+        self.0.fmt(f)
     }
 }
 
-impl Device {
-    /// Ordinary host memory.
-    pub(crate) const HOST: Self = Self::first(DeviceTag::Cpu);
+/// Device 0 of its kind with standard memory.
+const fn first(device: DeviceTag) -> Place {
+    Place {
+        device,
+        device_id: 0,
+        memory_class: MemoryClass::Standard,
+    }
+}
 
-    /// What a row says of its device, which is not which one of its kind.
-    pub(crate) fn of_row(row: &BufferHandle) -> Self {
-        Self {
-            memory_class: row.memory_class,
-            ..Self::first(row.device)
+/// What a row says of its device, which is not which one of its kind.
+pub(crate) fn of_row(row: &BufferHandle) -> Place {
+    Place {
+        memory_class: row.memory_class,
+        ..first(row.device)
+    }
+}
+
+/// Reads "kind", "kind:id", "kind/class" and "kind:id/class".
+fn parse(text: &str) -> PyResult<Place> {
+    let (device, class) = match text.split_once('/') {
+        Some((device, class)) => (device, named_class(class)?),
+        None => (text, MemoryClass::Standard),
+    };
+    let (kind, id) = match device.split_once(':') {
+        // `u32::from_str` would take a sign.
+        Some((kind, id)) if id.bytes().all(|digit| digit.is_ascii_digit()) => {
+            (kind, id.parse().ok())
         }
-    }
-
-    /// Device 0 of its kind with standard memory.
-    const fn first(tag: DeviceTag) -> Self {
-        Self {
-            tag,
-            device_id: 0,
-            memory_class: MemoryClass::Standard,
-        }
-    }
-
-    /// Reads "kind", "kind:id", "kind/class" and "kind:id/class".
-    fn parse(text: &str) -> PyResult<Self> {
-        let (device, class) = match text.split_once('/') {
-            Some((device, class)) => (device, named_class(class)?),
-            None => (text, MemoryClass::Standard),
-        };
-        let (kind, id) = match device.split_once(':') {
-            // `u32::from_str` would take a sign.
-            Some((kind, id)) if id.bytes().all(|digit| digit.is_ascii_digit()) => {
-                (kind, id.parse().ok())
-            }
-            Some((kind, _)) => (kind, None),
-            None => (device, Some(0)),
-        };
-        let tag = DeviceTag::from_name(kind).ok_or_else(|| unknown_kind(&format!("'{kind}'")))?;
-        let device_id = id.ok_or_else(|| {
-            InvalidDescriptorError::new_err(format!(
-                "'{text}' has no device_id from 0 to {} after the colon",
-                u32::MAX
-            ))
-        })?;
-        Ok(Self {
-            tag,
-            device_id,
-            memory_class: class,
-        })
-    }
+        Some((kind, _)) => (kind, None),
+        None => (device, Some(0)),
+    };
+    let tag = DeviceTag::from_name(kind).ok_or_else(|| unknown_kind(&format!("'{kind}'")))?;
+    let device_id = id.ok_or_else(|| {
+        InvalidDescriptorError::new_err(format!(
+            "'{text}' has no device_id from 0 to {} after the colon",
+            u32::MAX
+        ))
+    })?;
+    Ok(Place {
+        device: tag,
+        device_id,
+        memory_class: class,
+    })
 }
 
 fn device_tag(kind: &Bound<'_, PyAny>) -> PyResult<DeviceTag> {
@@ -219,18 +199,18 @@ fn unknown_class(name: &str) -> PyErr {
     ))
 }
 
-/// The object for `device`: `hurray.device`'s own for device 0 of a named kind with standard memory, a new one otherwise.
-pub(crate) fn object(py: Python<'_>, device: Device) -> PyResult<Py<Device>> {
+/// The object for `place`: `hurray.device`'s own for device 0 of a named kind with standard memory, a new one otherwise.
+pub(crate) fn object(py: Python<'_>, place: Place) -> PyResult<Py<Device>> {
     static FIRST: PyOnceLock<Vec<Py<Device>>> = PyOnceLock::new();
-    let first = FIRST.get_or_try_init(py, || {
+    let singletons = FIRST.get_or_try_init(py, || {
         DeviceTag::NAMED
             .iter()
-            .map(|&tag| Py::new(py, Device::first(tag)))
+            .map(|&tag| Py::new(py, Device(first(tag))))
             .collect::<PyResult<_>>()
     })?;
-    match first.iter().find(|object| *object.get() == device) {
+    match singletons.iter().find(|object| object.get().0 == place) {
         Some(object) => Ok(object.clone_ref(py)),
-        None => Py::new(py, device),
+        None => Py::new(py, Device(place)),
     }
 }
 
@@ -238,10 +218,9 @@ pub(crate) fn object(py: Python<'_>, device: Device) -> PyResult<Py<Device>> {
 ///
 /// # Errors
 /// `TypeError` for another type, `InvalidDescriptorError` for a string that names no device.
-#[expect(dead_code, reason = "the constructors that take a device use it")]
 pub(crate) fn argument(object: &Bound<'_, PyAny>) -> PyResult<Py<Device>> {
     match object.cast::<PyString>() {
-        Ok(text) => self::object(object.py(), Device::parse(text.to_str()?)?),
+        Ok(text) => self::object(object.py(), parse(text.to_str()?)?),
         Err(_) => Ok(object.cast::<Device>()?.clone().unbind()),
     }
 }
@@ -256,7 +235,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         "Device 0 of each kind that the format names, with standard memory.",
     )?;
     for tag in DeviceTag::NAMED {
-        devices.add(tag.to_string().as_str(), object(py, Device::first(tag))?)?;
+        devices.add(tag.to_string().as_str(), object(py, first(tag))?)?;
     }
     crate::add_module(module, "device", &devices)
 }

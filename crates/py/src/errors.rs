@@ -3,7 +3,11 @@
 use hurray_core::{
     BufferTableError, CompositeError, DescriptorError, Error, LayoutError, QuantizationError,
 };
-use pyo3::exceptions::{PyBufferError, PyNotImplementedError, PyRuntimeError, PyValueError};
+use hurray_ffi::access::AccessError;
+use hurray_ffi::{ConsumeError, ListError, TensorError};
+use pyo3::exceptions::{
+    PyBufferError, PyMemoryError, PyNotImplementedError, PyRuntimeError, PyValueError,
+};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
@@ -98,58 +102,115 @@ impl<T, E: Raise> OrRaise<T> for Result<T, E> {
     }
 }
 
+impl Raise for Error {
+    fn raise(self) -> PyErr {
+        raise_as(&self, self.to_string())
+    }
+}
+
 impl Raise for DescriptorError {
     fn raise(self) -> PyErr {
-        InvalidDescriptorError::new_err(self.to_string())
+        Error::from(self).raise()
     }
 }
 
 impl Raise for LayoutError {
     fn raise(self) -> PyErr {
-        InvalidDescriptorError::new_err(self.to_string())
+        Error::from(self).raise()
     }
 }
 
 impl Raise for QuantizationError {
     fn raise(self) -> PyErr {
-        let text = self.to_string();
-        match self {
-            Self::ParameterSize { .. } => BufferError::new_err(text),
-            _ => InvalidDescriptorError::new_err(text),
-        }
+        Error::from(self).raise()
     }
 }
 
-/// A buffer of the wrong size is the buffer's fault; a table that fits no buffers at all is the descriptor's.
 impl Raise for BufferTableError {
     fn raise(self) -> PyErr {
-        let text = self.to_string();
-        match self {
-            Self::TooSmall { .. }
-            | Self::ByteOffsetPastEnd { .. }
-            | Self::BeforeStart { .. }
-            | Self::PaddedBlocks { .. } => BufferError::new_err(text),
-            _ => InvalidDescriptorError::new_err(text),
-        }
+        Error::from(self).raise()
     }
 }
 
 impl Raise for CompositeError {
     fn raise(self) -> PyErr {
-        InvalidDescriptorError::new_err(self.to_string())
+        Error::from(self).raise()
     }
 }
 
-impl Raise for Error {
+/// A buffer of the wrong size is the buffer's fault; everything else, a table that fits no buffers at all included, is the descriptor's.
+fn raise_as(error: &Error, text: String) -> PyErr {
+    match error {
+        Error::Quantization(QuantizationError::ParameterSize { .. })
+        | Error::BufferTable(
+            BufferTableError::TooSmall { .. }
+            | BufferTableError::ByteOffsetPastEnd { .. }
+            | BufferTableError::BeforeStart { .. }
+            | BufferTableError::PaddedBlocks { .. },
+        ) => BufferError::new_err(text),
+        _ => InvalidDescriptorError::new_err(text),
+    }
+}
+
+impl Raise for hurray_ffi::BufferError {
+    fn raise(self) -> PyErr {
+        BufferError::new_err(self.to_string())
+    }
+}
+
+impl Raise for TensorError {
+    fn raise(self) -> PyErr {
+        let text = self.to_string();
+        match innermost(&self) {
+            Self::Descriptor(error) => raise_as(error, text),
+            Self::Head => UnsupportedError::new_err(format!("{text}: hurray.Composite makes one")),
+            // Every other one is about a buffer.
+            _ => BufferError::new_err(text),
+        }
+    }
+}
+
+/// What is wrong with a member, or with the tensor itself.
+fn innermost(error: &TensorError) -> &TensorError {
+    match error {
+        TensorError::Member { source, .. } => innermost(source),
+        own => own,
+    }
+}
+
+impl Raise for AccessError {
+    fn raise(self) -> PyErr {
+        UnsupportedError::new_err(self.to_string())
+    }
+}
+
+impl Raise for ListError {
     fn raise(self) -> PyErr {
         match self {
             Self::Descriptor(error) => error.raise(),
-            Self::Layout(error) => error.raise(),
-            Self::Quantization(error) => error.raise(),
-            Self::BufferTable(error) => error.raise(),
-            Self::Composite(error) => error.raise(),
-            // The enum may grow before this map does.
-            other => InvalidDescriptorError::new_err(other.to_string()),
+            other => PyMemoryError::new_err(other.to_string()),
+        }
+    }
+}
+
+impl Raise for ConsumeError {
+    fn raise(self) -> PyErr {
+        match self {
+            Self::Version { .. } | Self::ShortContext { .. } | Self::Table { .. } => {
+                UnsupportedError::new_err(self.to_string())
+            }
+            Self::Descriptor(error) => error.raise(),
+            // Where a capsule's buffers and its descriptor disagree, the protocol has one word for all.
+            Self::Tensor(error)
+                if matches!(
+                    innermost(&error),
+                    TensorError::Descriptor(Error::BufferTable(_))
+                ) =>
+            {
+                BufferError::new_err(error.to_string())
+            }
+            Self::Tensor(error) => error.raise(),
+            other => BufferError::new_err(other.to_string()),
         }
     }
 }

@@ -79,3 +79,29 @@ pub struct TensorDescriptor {
     /// What a later minor version appended and this one does not know; empty at 1.0. Kept so that a relay repeats it.
     pub skipped: Vec<u8>,
 }
+
+impl TensorDescriptor {
+    /// A descriptor of version 1.0 whose elements begin where buffer 0 does, without optional sections.
+    #[must_use]
+    pub fn new(
+        element_type: ElementType,
+        shape: impl Into<Shape>,
+        layout: Layout,
+        buffers: impl IntoIterator<Item = BufferHandle>,
+    ) -> Self {
+        Self {
+            version: Version::default(),
+            element_type,
+            shape: shape.into(),
+            byte_offset: 0,
+            layout,
+            buffers: buffers.into_iter().collect(),
+            quantization: None,
+            shard: None,
+            statistics: None,
+            extension_type: None,
+            member: None,
+            skipped: Vec::new(),
+        }
+    }
+}

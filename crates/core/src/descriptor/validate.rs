@@ -1,10 +1,12 @@
 //! Whether a tensor can exist over a descriptor (decision 1), and where its elements are.
 
 use super::TensorDescriptor;
+use crate::buffer_plan::parameter_buffer;
 use crate::layout::static_dimensions;
 use crate::{
-    BufferTableError, Error, Layout, LayoutError, QuantizationError, QuantizationScheme,
-    Statistics, StorageWidth, element_count, validate_buffer_placement, validate_colocation,
+    BufferName, BufferTableError, ByteExtent, Error, Layout, LayoutError, QuantizationError,
+    QuantizationScheme, Statistics, StorageWidth, element_count, validate_buffer_placement,
+    validate_colocation,
 };
 
 /// Where the bits of one element are in buffer 0, all of them inside it.
@@ -149,20 +151,10 @@ impl TensorDescriptor {
         Ok(())
     }
 
-    /// S2 of `layouts.md`, B4.
+    /// B4, and S2 of `layouts.md`.
     fn check_layout_sizes(&self, width: StorageWidth) -> Result<(), Error> {
-        if let Layout::Strided(_) | Layout::Tiled(_) = self.layout
-            && let Some(extent) = self.layout.extent(&self.shape)?
-        {
-            let needed = extent.bytes(width)?.before;
-            let byte_offset = self.byte_offset;
-            if needed > byte_offset {
-                return Err(BufferTableError::BeforeStart {
-                    needed,
-                    byte_offset,
-                }
-                .into());
-            }
+        if self.layout.is_dense() {
+            return self.check_data_size(width);
         }
         let own = self.layout.buffer_count(self.shape.len()).unwrap_or(0);
         for (buffer, row) in self.buffers.iter().take(own).enumerate() {
@@ -176,6 +168,33 @@ impl TensorDescriptor {
                 }
                 .into());
             }
+        }
+        Ok(())
+    }
+
+    fn check_data_size(&self, width: StorageWidth) -> Result<(), Error> {
+        let Some(extent) = self.layout.extent(&self.shape)? else {
+            return Ok(());
+        };
+        let ByteExtent { before, after } = extent.bytes(width)?;
+        let byte_offset = self.byte_offset;
+        if before > byte_offset {
+            return Err(BufferTableError::BeforeStart {
+                needed: before,
+                byte_offset,
+            }
+            .into());
+        }
+        let needed = self.data_size(after)?;
+        let byte_size = self.buffers.first().map_or(0, |row| row.byte_size);
+        if byte_size < needed {
+            return Err(BufferTableError::TooSmall {
+                buffer: 0,
+                name: BufferName::Data,
+                needed,
+                byte_size,
+            }
+            .into());
         }
         Ok(())
     }
@@ -198,10 +217,11 @@ impl TensorDescriptor {
         width: StorageWidth,
     ) -> Result<(), Error> {
         let (scales, zero_points) = scheme.parameter_buffers();
+        let count = scheme.parameter_count(&self.shape, &self.layout)?;
         for index in [scales, zero_points].into_iter().flatten() {
             let buffer = usize::try_from(index).unwrap_or(usize::MAX);
             let (Some(planned), Some(row)) = (
-                self.parameter_buffer(scheme, buffer)?,
+                parameter_buffer(scheme, count, buffer)?,
                 self.buffers.get(buffer),
             ) else {
                 continue;

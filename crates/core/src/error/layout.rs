@@ -108,48 +108,6 @@ pub enum LayoutError {
         /// The axis.
         axis: u32,
     },
-    /// Sequence pointers that are not one more than the sequences (P10).
-    #[error("{found} sequence pointers, and num_seqs + 1 is {needed}")]
-    SequencePointerCount {
-        /// The entries found.
-        found: usize,
-        /// The entries asked for.
-        needed: u64,
-    },
-    /// Sequence pointers that do not begin with 0 (P10).
-    #[error("the first sequence pointer is {first}, not 0")]
-    FirstSequencePointer {
-        /// The entry.
-        first: u64,
-    },
-    /// A sequence that ends before it begins (P11).
-    #[error("sequence {sequence} goes from {from} back to {to} in the block table")]
-    SequencePointerDecreases {
-        /// The sequence.
-        sequence: usize,
-        /// Where it begins.
-        from: u64,
-        /// Where it ends.
-        to: u64,
-    },
-    /// A block table that does not end with the last sequence (P12).
-    #[error("the block table has {found} entries, and the last sequence ends at {last}")]
-    BlockTableLength {
-        /// Where the last sequence ends.
-        last: u64,
-        /// The entries found.
-        found: usize,
-    },
-    /// A page outside the pool (P13).
-    #[error("entry {entry} of the block table is page {page}, outside the pool of {num_pages}")]
-    PageOutOfPool {
-        /// The entry.
-        entry: usize,
-        /// The page.
-        page: u64,
-        /// The pages of the pool.
-        num_pages: u64,
-    },
     /// A partition's or overlay's head with a dimension that is not known (C10).
     #[error("dimension {dimension} of a partition's or overlay's head is dynamic")]
     DynamicHead {
@@ -221,10 +179,6 @@ impl LayoutError {
             Self::HilbertBits { .. } => "H5",
             Self::PageSize => "P2",
             Self::PagedAxis { .. } => "P3",
-            Self::SequencePointerCount { .. } | Self::FirstSequencePointer { .. } => "P10",
-            Self::SequencePointerDecreases { .. } => "P11",
-            Self::BlockTableLength { .. } => "P12",
-            Self::PageOutOfPool { .. } => "P13",
             Self::DynamicHead { .. } => "C10",
             Self::ExtentOverflow | Self::ElementOutsideBuffer { .. } => "B4",
             Self::NoElementOffset { .. }

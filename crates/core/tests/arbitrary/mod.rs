@@ -261,22 +261,13 @@ fn statistics() -> impl Strategy<Value = Statistics> {
 
 /// The section with these fields, read from a descriptor: nothing else gives one with unknown fields that are not zero.
 fn statistics_of(mask: u32, nnz: u64, floats: [u64; 6], bytes: [u8; 4]) -> Statistics {
+    let head = Layout::Composite(CompositeHead {
+        rule: CompositionRule::Group,
+        member_count: 0,
+    });
     let scalar = TensorDescriptor {
-        version: Version::default(),
-        element_type: ElementType::Int8,
-        shape: Default::default(),
-        byte_offset: 0,
-        layout: Layout::Composite(CompositeHead {
-            rule: CompositionRule::Group,
-            member_count: 0,
-        }),
-        buffers: Default::default(),
-        quantization: None,
-        shard: None,
         statistics: Some(Statistics::default()),
-        extension_type: None,
-        member: None,
-        skipped: Vec::new(),
+        ..TensorDescriptor::new(ElementType::Int8, [].as_slice(), head, [])
     };
     let mut encoded = scalar.encode().unwrap();
     let section = encoded.len() - 72;

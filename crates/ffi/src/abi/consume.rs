@@ -180,6 +180,16 @@ pub unsafe fn consume(
     Ok(plan.into_item(buffers))
 }
 
+/// Whether [`consume`] would call functions of this library only, and so no foreign code.
+///
+/// # Safety
+/// `context` is NULL or a live context of the version that it states.
+#[must_use]
+pub unsafe fn is_own(context: *const HurrayCapsuleContext) -> bool {
+    // SAFETY: the caller's word.
+    unsafe { read_context(context) }.is_ok_and(|facts| ptr::eq(facts.api, &raw const TABLE))
+}
+
 /// Consumes a list of this build: its buffers are moved out with their owners.
 fn consume_own(
     list: BufferList,

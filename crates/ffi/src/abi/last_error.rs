@@ -66,3 +66,49 @@ pub(super) unsafe fn copy(text: *const c_char) -> String {
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text() -> String {
+        // SAFETY: the text is this thread's and NUL-terminated.
+        unsafe { copy(get()) }
+    }
+
+    #[test]
+    fn a_text_is_kept_until_the_next() {
+        assert_eq!(text(), "");
+        set(&"a first");
+        set(&"and a second");
+        assert_eq!(text(), "and a second");
+        set(&"");
+        assert_eq!(text(), "");
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_is_cut_between_characters() {
+        for shift in 0..4 {
+            set(&format!("{}{}", "x".repeat(shift), "ü€𝄞".repeat(100)));
+            let text = text();
+            assert!(
+                (CAPACITY - 5..CAPACITY).contains(&text.len()),
+                "{}",
+                text.len()
+            );
+            assert!(!text.contains('\u{FFFD}'), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_ends_at_its_end_only() {
+        set(&"one\0two");
+        assert_eq!(text(), "onetwo");
+    }
+
+    #[test]
+    fn no_text_is_an_empty_one() {
+        // SAFETY: NULL is allowed.
+        assert_eq!(unsafe { copy(std::ptr::null()) }, "");
+    }
+}

@@ -72,7 +72,7 @@ pub(crate) enum Failure {
     },
     #[error("{0} buffers are more than there can be")]
     Count(u64),
-    #[error("handle {0} is NULL, stands in the array twice or has been let go")]
+    #[error("handle {0} stands in the array twice")]
     Handle(u64),
     #[error(transparent)]
     Buffer(#[from] BufferError),

@@ -342,7 +342,7 @@ unsafe fn standing(buffer: *mut HurrayBuffer) -> Result<NonNull<Handle>, Failure
 /// happened. Descriptor and buffers are not checked against each other: the consumer does.
 ///
 /// # Safety
-/// * `buffers` is an array of `len` live buffers, or NULL if `len` is 0; `out` is NULL or a variable.
+/// * `buffers` is an array of `len` live buffers which nobody else uses meanwhile, or NULL if `len` is 0; `out` is NULL or a variable.
 /// * `descriptor` has `descriptor_len` readable bytes, or is NULL if that is 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hurray_buffer_list_new(
@@ -362,10 +362,16 @@ pub unsafe extern "C" fn hurray_buffer_list_new(
         if descriptor.is_null() && descriptor_len > 0 {
             return Err(Failure::Null("descriptor"));
         }
-        // SAFETY: an array of so many entries by the caller's word, and not NULL.
-        let buffers = unsafe { array(buffers, len) }?;
-        // SAFETY: so many bytes by the caller's word, and not NULL.
-        let descriptor = unsafe { array(descriptor.cast_mut(), descriptor_len) }?;
+        let buffers = match count::<*mut HurrayBuffer>(len)? {
+            0 => &mut [],
+            // SAFETY: the caller's array of so many entries, not NULL and not longer than a slice can be.
+            len => unsafe { slice::from_raw_parts_mut(buffers, len) },
+        };
+        let descriptor = match count::<u8>(descriptor_len)? {
+            0 => &[],
+            // SAFETY: so many readable bytes by the caller's word, not NULL and not longer than a slice can be.
+            len => unsafe { slice::from_raw_parts(descriptor, len) },
+        };
         // SAFETY: the entries are live buffers or NULL.
         let list = unsafe { take_all(buffers, descriptor) }?;
         // SAFETY: a variable, not NULL.
@@ -373,20 +379,12 @@ pub unsafe extern "C" fn hurray_buffer_list_new(
     })
 }
 
-/// The `len` values at `data`; none where that is 0.
-///
-/// # Safety
-/// `data` is aligned and valid for reads and writes of `len` values for `'a`, by nobody else, unless `len` is 0.
-unsafe fn array<'a, T>(data: *mut T, len: u64) -> Result<&'a mut [T], Failure> {
-    if len == 0 {
-        return Ok(&mut []);
-    }
-    let count = usize::try_from(len)
+/// As many values as a slice can hold.
+fn count<T>(len: u64) -> Result<usize, Failure> {
+    usize::try_from(len)
         .ok()
         .filter(|&count| count <= isize::MAX.unsigned_abs() / size_of::<T>())
-        .ok_or(Failure::Count(len))?;
-    // SAFETY: as the caller says, and not longer than a slice can be.
-    Ok(unsafe { slice::from_raw_parts_mut(data, count) })
+        .ok_or(Failure::Count(len))
 }
 
 /// Moves the buffers out of their handles into a list, and frees the handles; all or none.

@@ -4,6 +4,8 @@ use std::ffi::c_char;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::status::{Failure, call};
 use super::{
     HURRAY_C_ABI_VERSION, HURRAY_NO_STREAM, HurrayApi, HurrayBuffer, HurrayBufferInfo,
@@ -252,17 +254,34 @@ fn release_buffer(buffer: Buffer, stream: usize) -> Result<(), (Buffer, Failure)
     Err((Buffer::from_parts(region, lent, Arc::new(owner)), failure))
 }
 
-/// [`release_buffer`] of all that is left, or of none unless a foreign producer refuses after it has accepted.
+/// [`release_buffer`] of all that is left, or of none; a foreign producer that refuses one after it has accepted others gets none back.
 fn release_all(list: &BufferList, stream: usize) -> Result<(), Failure> {
-    for handle in list.handles() {
-        if let Some(buffer) = handle.take() {
-            release_buffer(buffer, stream).map_err(|(buffer, failure)| {
-                handle.put_back(buffer);
-                failure
-            })?;
+    let mut taken: SmallVec<[_; 3]> = list
+        .handles()
+        .iter()
+        .filter_map(|handle| Some((handle, handle.take()?)))
+        .collect();
+    let mut result = Ok(());
+    if taken.iter().all(|(_, buffer)| is_forwarded(buffer)) {
+        while let Some((handle, buffer)) = taken.pop() {
+            if let Err((buffer, failure)) = release_buffer(buffer, stream) {
+                taken.push((handle, buffer));
+                result = Err(failure);
+                break;
+            }
         }
+    } else {
+        result = Err(RELEASE_AFTER);
     }
-    Ok(())
+    for (handle, buffer) in taken {
+        handle.put_back(buffer);
+    }
+    result
+}
+
+/// Whether `buffer` is let go by another library, and held by nobody else here.
+fn is_forwarded(buffer: &Buffer) -> bool {
+    matches!(buffer.owner(), Owner::Slot(_)) && buffer.is_only_holder()
 }
 
 pub(super) unsafe extern "C" fn buffer_info(

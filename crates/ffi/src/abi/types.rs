@@ -185,7 +185,7 @@ pub struct HurrayApi {
     pub buffer_sync: Option<
         unsafe extern "C" fn(buffer: *const HurrayBuffer, out: *mut HurrayBufferSync) -> i32,
     >,
-    /// Makes later work on `stream` wait for the buffer's writes, on the device.
+    /// Makes later work on `stream` wait for the buffer's writes, on the device. `HURRAY_NO_STREAM` is `HURRAY_ERR_INVALID_STREAM`.
     pub buffer_wait:
         Option<unsafe extern "C" fn(buffer: *const HurrayBuffer, stream: usize) -> i32>,
     /// Blocks until the bytes may be read.

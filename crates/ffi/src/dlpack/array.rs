@@ -153,7 +153,7 @@ impl Array {
         let width = element_type
             .storage_width()
             .ok_or(UnsupportedElementType::NoCode(element_type))?;
-        // Strides of nothing mean nothing (A7).
+        // Strides of nothing mean nothing (pytorch/pytorch#41182).
         let mut strides = match strides {
             Some(strides) if !shape.contains(&0) => Strides::from_slice(strides),
             _ => row_major_strides(&shape)?,
@@ -183,7 +183,7 @@ impl Array {
                     shape: array.shape.to_vec(),
                 });
             }
-            // The offset is part of the address (A1).
+            // The offset is part of the address (pytorch/pytorch#168177).
             let address = tensor.data.addr() as u128 + u128::from(tensor.byte_offset);
             if array.place_at(address, offsets).is_none() {
                 return Err(ArrayError::Extent {
@@ -260,7 +260,7 @@ impl Array {
         self.extent.len()
     }
 
-    /// The layout: row-major or column-major where the strides say so, leaving dimensions of one element out of account (A5).
+    /// The layout: row-major or column-major where the strides say so, leaving dimensions of one element out of account (pytorch/pytorch#163274).
     pub(super) fn layout(&self) -> Layout {
         if is_row_major(&self.shape, &self.strides) {
             Layout::RowMajor

@@ -45,7 +45,7 @@ pub fn announced(place: Place) -> Result<DLDevice, UnsupportedDevice> {
         (D::OpenCl, C::Standard | C::HostPinned | C::Unified) => DLDeviceType::OPENCL,
         _ => return Err(UnsupportedDevice::NoType(place)),
     };
-    // Managed memory belongs to all devices, and is number 0 in DLPack (D5).
+    // Managed memory belongs to all devices, and is number 0 in DLPack (pytorch/pytorch#96318).
     let device_id = match device_type {
         DLDeviceType::CPU | DLDeviceType::CUDAMANAGED => 0,
         _ => i32::try_from(place.device_id).map_err(|_| UnsupportedDevice::NoType(place))?,
@@ -56,7 +56,7 @@ pub fn announced(place: Place) -> Result<DLDevice, UnsupportedDevice> {
     })
 }
 
-/// The device of a capsule whose `__dlpack_device__` is `announced`: pinned memory travels as the CPU's (decision 12, D3).
+/// The device of a capsule whose `__dlpack_device__` is `announced`: pinned memory travels as the CPU's (decision 12, pytorch/pytorch#136250).
 #[must_use]
 pub fn in_capsule(announced: DLDevice) -> DLDevice {
     match announced.device_type {

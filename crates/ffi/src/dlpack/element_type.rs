@@ -163,7 +163,7 @@ pub fn from_dlpack(
     Ok((element_type, storage))
 }
 
-/// `dtype` with its elements counted in pairs (B3).
+/// `dtype` with its elements counted in pairs (dmlc/dlpack#158).
 ///
 /// # Errors
 /// [`NoPairs`](UnsupportedElementType::NoPairs) for every type but `float4_e2m1`.

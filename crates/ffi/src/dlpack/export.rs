@@ -86,12 +86,12 @@ pub enum ExportError {
         /// The type.
         element_type: ElementType,
     },
-    /// Read-only bytes for a consumer that cannot be told (C1).
+    /// Read-only bytes for a consumer that cannot be told (numpy/numpy#20742).
     #[error(
         "the buffer is read-only, which a DLPack capsule before version 1.0 cannot say: ask with `max_version=(1, 0)`, or for `copy=True`"
     )]
     ReadOnly,
-    /// Elements that do not pair (B3).
+    /// Elements that do not pair (dmlc/dlpack#158).
     #[error(
         "elements leave in pairs only where the last dimension is even and dense, not with shape {shape:?} and strides {strides:?}"
     )]
@@ -122,7 +122,7 @@ pub struct Options {
     pub copy: Option<bool>,
     /// The device on which the consumer wants the array; the bytes' own if `None`.
     pub device: Option<DLDevice>,
-    /// Whether `float4_e2m1` leaves in two lanes, as torch has it, rather than one (B3).
+    /// Whether `float4_e2m1` leaves in two lanes, as torch has it, rather than one (dmlc/dlpack#158).
     pub in_pairs: bool,
 }
 
@@ -159,7 +159,12 @@ pub fn export<M: Abi>(tensor: &Tensor, options: Options) -> Result<Exported<M>, 
     if let Some(reason) = plan.copy {
         let bytes = plan.gathered()?;
         let len = bytes.len();
-        let tensor = plan.managed(&Buffer::from(bytes), 0, None, DlpackFlags::IS_COPIED)?;
+        let tensor = plan.managed(
+            &Buffer::from(bytes),
+            0,
+            Order::RowMajor,
+            DlpackFlags::IS_COPIED,
+        )?;
         return Ok(Exported {
             tensor,
             copied: Some((len, reason)),
@@ -175,7 +180,7 @@ pub fn export<M: Abi>(tensor: &Tensor, options: Options) -> Result<Exported<M>, 
     };
     let byte_offset = tensor.descriptor().byte_offset;
     Ok(Exported {
-        tensor: plan.managed(plan.buffer, byte_offset, plan.strides.as_ref(), flags)?,
+        tensor: plan.managed(plan.buffer, byte_offset, plan.order, flags)?,
         copied: None,
     })
 }
@@ -231,13 +236,44 @@ fn plain(tensor: &Tensor) -> Result<&Buffer, ExportError> {
     Err(ExportError::Layout { layout })
 }
 
+/// The order of the elements, as far as consumers are told.
+#[derive(Clone, Copy)]
+enum Order<'a> {
+    RowMajor,
+    ColumnMajor,
+    Strided(&'a [i64]),
+}
+
+impl<'a> Order<'a> {
+    /// Row-major wherever it can be: dimensions of one element and empty arrays may state any stride, and consumers like one only
+    /// (pytorch/pytorch#163274, pytorch/pytorch#41182).
+    fn of(layout: &'a Layout, shape: &[u64]) -> Result<Self, LayoutError> {
+        Ok(match layout {
+            Layout::ColumnMajor if is_row_major(shape, &column_major_strides(shape)?) => {
+                Self::RowMajor
+            }
+            Layout::ColumnMajor => Self::ColumnMajor,
+            Layout::Strided(strides) if !is_row_major(shape, strides) => Self::Strided(strides),
+            _ => Self::RowMajor,
+        })
+    }
+
+    /// In elements.
+    fn strides(self, shape: &[u64]) -> Result<Strides, LayoutError> {
+        match self {
+            Self::RowMajor => row_major_strides(shape),
+            Self::ColumnMajor => column_major_strides(shape),
+            Self::Strided(strides) => Ok(Strides::from_slice(strides)),
+        }
+    }
+}
+
 /// An export that has passed every check.
 struct Plan<'a> {
     tensor: &'a Tensor,
     buffer: &'a Buffer,
     shape: &'a Shape,
-    /// `None` is row-major.
-    strides: Option<Strides>,
+    order: Order<'a>,
     device: DLDevice,
     dtype: dlpark::ffi::DLDataType,
     storage: Storage,
@@ -254,13 +290,7 @@ impl<'a> Plan<'a> {
         }
         let (mut dtype, storage) = element_type::to_dlpack(descriptor.element_type)?;
         let device = capsule_device(tensor, options.device)?;
-        // Dimensions of one element and empty arrays may state any stride; consumers like one only (A5, A7).
-        let strides = match &descriptor.layout {
-            Layout::ColumnMajor => Some(column_major_strides(shape)?),
-            Layout::Strided(strides) => Some(strides.clone()),
-            _ => None,
-        }
-        .filter(|strides| !is_row_major(shape, strides));
+        let order = Order::of(&descriptor.layout, shape)?;
         let copy = if storage == Storage::BytePerElement {
             Some(CopyReason::Packing)
         } else if options.copy == Some(true) {
@@ -273,7 +303,7 @@ impl<'a> Plan<'a> {
                 element_type: descriptor.element_type,
             });
         }
-        if let (None, Some(strides)) = (copy, &strides)
+        if let (None, Order::Strided(strides)) = (copy, order)
             && strides.iter().any(|&stride| stride < 0)
         {
             return Err(ExportError::NegativeStrides {
@@ -293,7 +323,7 @@ impl<'a> Plan<'a> {
             tensor,
             buffer,
             shape,
-            strides,
+            order,
             device,
             dtype,
             storage,
@@ -316,10 +346,7 @@ impl<'a> Plan<'a> {
                 unsafe { std::slice::from_raw_parts(self.buffer.as_ptr().cast_const(), len) }
             }
         };
-        let strides = match &self.strides {
-            Some(strides) => strides.clone(),
-            None => row_major_strides(self.shape)?,
-        };
+        let strides = self.order.strides(self.shape)?;
         let elements = Elements {
             bytes,
             origin: descriptor.byte_offset,
@@ -340,17 +367,22 @@ impl<'a> Plan<'a> {
         &self,
         buffer: &Buffer,
         byte_offset: u64,
-        strides: Option<&Strides>,
+        order: Order<'_>,
         flags: DlpackFlags,
     ) -> Result<Managed<M>, ExportError> {
         let shape = self.shape.as_slice();
         let prepared = if self.dtype.lanes == 2 {
-            let (shape, strides) = in_pairs(shape, strides)?;
+            let (shape, strides) = in_pairs(shape, &order.strides(shape)?)?;
             Dynamic::new(shape.as_slice(), strides.as_slice()).prepare_as::<M>()
-        } else if let Some(strides) = strides {
-            Dynamic::new(shape, strides.as_slice()).prepare_as::<M>()
         } else {
-            Dynamic::compact(shape).prepare_as::<M>()
+            match order {
+                Order::RowMajor => Dynamic::compact(shape).prepare_as::<M>(),
+                Order::ColumnMajor => {
+                    let strides = column_major_strides(shape)?;
+                    Dynamic::new(shape, strides.as_slice()).prepare_as::<M>()
+                }
+                Order::Strided(strides) => Dynamic::new(shape, strides).prepare_as::<M>(),
+            }
         }
         .map_err(|error| match error {
             dlpark::metadata::Error::Allocation { .. } => {
@@ -365,7 +397,7 @@ impl<'a> Plan<'a> {
         let is_empty = shape.contains(&0);
         let (data, byte_offset) = match self.device.device_type {
             _ if is_empty => (std::ptr::null_mut(), 0),
-            // Consumers ignore the offset, so it goes into the address where that is one (A1).
+            // Consumers ignore the offset, so it goes into the address where that is one (pytorch/pytorch#168177).
             DLDeviceType::CPU
             | DLDeviceType::CUDA
             | DLDeviceType::CUDAMANAGED
@@ -389,11 +421,7 @@ impl<'a> Plan<'a> {
 }
 
 /// Shape and strides of elements counted in pairs.
-fn in_pairs(shape: &[u64], strides: Option<&Strides>) -> Result<(Shape, Strides), ExportError> {
-    let strides = match strides {
-        Some(strides) => strides.clone(),
-        None => row_major_strides(shape)?,
-    };
+fn in_pairs(shape: &[u64], strides: &Strides) -> Result<(Shape, Strides), ExportError> {
     let (mut halves, mut half_strides) = (Shape::from_slice(shape), strides.clone());
     let is_dense = match (halves.last_mut(), half_strides.last_mut()) {
         (Some(n), Some(stride)) => {

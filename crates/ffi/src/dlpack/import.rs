@@ -3,7 +3,7 @@
 use dlpark::ffi::{DLDevice, DLManagedTensorVersioned, DLTensor};
 use dlpark::{DlpackFlags, Managed};
 use hurray_core::memory::{AlignedBytes, AllocationError};
-use hurray_core::{Layout, MIN_BUFFER_ALIGNMENT, TensorDescriptor, Version, element_count};
+use hurray_core::{Layout, MIN_BUFFER_ALIGNMENT, TensorDescriptor, element_count};
 use smallvec::smallvec;
 use thiserror::Error;
 
@@ -96,8 +96,8 @@ impl Array {
     /// A tensor over the array's own bytes, for an array that [needs no copy](Self::copy_reason).
     ///
     /// # Safety
-    /// Until `owner` is dropped, the memory of the elements is valid for reads by whatever can reach `place`, and for writes unless the array is
-    /// read-only; its writes are complete.
+    /// Until `owner` is dropped, the memory from the lowest to the highest element is valid for reads by whatever can reach `place`, and for writes
+    /// unless the array is read-only; its writes are complete. Of an array without elements nothing is asked, and its owner is dropped at once.
     ///
     /// # Errors
     /// [`ImportError`]; the owner is dropped.
@@ -108,7 +108,12 @@ impl Array {
             BufferFlags::empty()
         };
         if self.is_empty() {
-            return Ok(self.tensor(Buffer::from(AlignedBytes::zeroed(0)?), 0, self.layout())?);
+            let mut nothing = AlignedBytes::zeroed(0)?;
+            let (address, owner) = (nothing.as_mut_ptr(), Owner::Allocation(nothing));
+            // SAFETY: there are no bytes.
+            let buffer =
+                unsafe { Buffer::from_owner(address, 0, place, Readiness::Ready, flags, owner) }?;
+            return Ok(self.tensor(buffer, 0, self.layout())?);
         }
         let address = std::ptr::with_exposed_provenance_mut(self.extent.start);
         let len = self.extent.len();
@@ -123,7 +128,7 @@ impl Array {
     /// transposed, reversed and broadcast arrays are copied as they lie.
     ///
     /// # Safety
-    /// The memory of the elements is the host's, valid for reads, and nothing writes to it during the call.
+    /// The memory from the lowest to the highest element is the host's, valid for reads, and nothing writes to it during the call.
     ///
     /// # Errors
     /// [`ImportError`].
@@ -175,18 +180,13 @@ impl Array {
         layout: Layout,
     ) -> Result<Tensor, TensorError> {
         let descriptor = TensorDescriptor {
-            version: Version::default(),
-            element_type: self.element_type,
-            shape: self.shape.clone(),
             byte_offset,
-            layout,
-            buffers: smallvec![buffer.handle()],
-            quantization: None,
-            shard: None,
-            statistics: None,
-            extension_type: None,
-            member: None,
-            skipped: Vec::new(),
+            ..TensorDescriptor::new(
+                self.element_type,
+                self.shape.clone(),
+                layout,
+                [buffer.handle()],
+            )
         };
         Tensor::new(descriptor, smallvec![buffer])
     }

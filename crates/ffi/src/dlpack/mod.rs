@@ -3,7 +3,8 @@
 //! Out: [`export()`] makes a managed tensor of a [`Tensor`](crate::Tensor). In: [`Array::read`] checks what a foreign one says on numbers alone,
 //! and [`Array::borrow`] or [`Array::copy`] makes a tensor of it.
 //!
-//! Not promised: that a consumer honours READ_ONLY (torch writes to what it is told not to, C2), and that a producer sets IS_COPIED (C4).
+//! Not promised: that a consumer honours READ_ONLY (torch writes to what it is told not to, wjakob/nanobind#1122), and that a producer sets
+//! IS_COPIED (dmlc/dlpack#134).
 
 mod array;
 pub mod device;

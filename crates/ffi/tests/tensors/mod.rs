@@ -5,7 +5,7 @@
 use hurray_core::memory::AlignedBytes;
 use hurray_core::{
     BlockAffine, BufferHandle, DeviceTag, ElementType, Layout, MemoryClass, QuantizationScheme,
-    ScaleType, SyncMode, TensorDescriptor, Version,
+    ScaleType, SyncMode, TensorDescriptor,
 };
 use hurray_ffi::{Buffer, Tensor};
 
@@ -34,20 +34,7 @@ pub(crate) fn plain(
     shape: &[u64],
     row: BufferHandle,
 ) -> TensorDescriptor {
-    TensorDescriptor {
-        version: Version::default(),
-        element_type,
-        shape: shape.into(),
-        byte_offset: 0,
-        layout: Layout::RowMajor,
-        buffers: [row].as_slice().into(),
-        quantization: None,
-        shard: None,
-        statistics: None,
-        extension_type: None,
-        member: None,
-        skipped: Vec::new(),
-    }
+    TensorDescriptor::new(element_type, shape, Layout::RowMajor, [row])
 }
 
 /// A row on the host, aligned to 64.

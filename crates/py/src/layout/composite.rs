@@ -35,11 +35,7 @@ impl CompositeLayout {
     /// How the members make one tensor: "partition", "overlay" or "group".
     #[getter]
     fn composition_rule(&self) -> &'static str {
-        match self.0.rule {
-            CompositionRule::Partition => "partition",
-            CompositionRule::Overlay(_) => "overlay",
-            CompositionRule::Group => "group",
-        }
+        rule_name(self.0.rule)
     }
 
     /// How a correction meets what it covers: "replace" or "add"; None unless an overlay.
@@ -68,6 +64,15 @@ impl CompositeLayout {
             Some(combine_op) => format!("{start}, combine_op='{combine_op}')"),
             None => format!("{start})"),
         }
+    }
+}
+
+/// What `composition_rule` says of a rule.
+pub(crate) const fn rule_name(rule: CompositionRule) -> &'static str {
+    match rule {
+        CompositionRule::Partition => "partition",
+        CompositionRule::Overlay(_) => "overlay",
+        CompositionRule::Group => "group",
     }
 }
 

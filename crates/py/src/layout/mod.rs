@@ -4,7 +4,7 @@
 //! more, for its properties.
 
 mod block_paged;
-mod composite;
+pub(crate) mod composite;
 mod dense;
 mod opaque;
 mod sparse;
@@ -111,7 +111,6 @@ impl Layout {
     ///
     /// # Errors
     /// `UnsupportedError` for a tag that this version of the format does not define: nothing would say how large its buffers are.
-    #[expect(dead_code, reason = "the tensor's constructor takes a layout")]
     pub(crate) fn known(&self) -> PyResult<&Core> {
         match &self.0 {
             Form::Known(layout) => Ok(layout),

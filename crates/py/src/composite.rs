@@ -1,0 +1,261 @@
+//! `hurray.Composite`.
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use hurray_core::{
+    CompositeHead, CompositionRule, Layout as CoreLayout, MemberRole, TensorDescriptor,
+};
+use hurray_ffi::Item;
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+use smallvec::SmallVec;
+
+use crate::capsule;
+use crate::descriptor::Descriptor;
+use crate::element_type::{Dtype, dtype};
+use crate::errors::OrRaise;
+use crate::layout::{self, Layout};
+use crate::owner;
+use crate::shape::{self, ShapeArgument};
+use crate::tensor::Tensor;
+
+/// One logical tensor of several: a head that owns no buffers, and its members.
+///
+/// `composition_rule` is "partition" (disjoint boxes that cover the head), "overlay" (a base, then
+/// corrections over it, which "replace" or "add" as `combine_op` says) or "group" (unrelated
+/// tensors). Members are tensors or composites; those of a partition or overlay say with
+/// `shard=` which box of the head they are.
+///
+/// Raises InvalidDescriptorError, with the numbers, for members that do not fit.
+#[pyclass(frozen, weakref, module = "hurray")]
+pub(crate) struct Composite(
+    /// Dropped when the object is, and nowhere else.
+    ManuallyDrop<hurray_ffi::Composite>,
+);
+
+impl Drop for Composite {
+    fn drop(&mut self) {
+        // SAFETY: nothing uses it after this.
+        let composite = unsafe { ManuallyDrop::take(&mut self.0) };
+        if calls_foreign_code(&composite) {
+            owner::drop_detached(composite);
+        }
+    }
+}
+
+/// Whether letting go of a member calls another library's table.
+fn calls_foreign_code(composite: &hurray_ffi::Composite) -> bool {
+    composite.members().iter().any(|member| match member {
+        Item::Tensor(tensor) => owner::calls_foreign_code(tensor),
+        Item::Composite(composite) => calls_foreign_code(composite),
+    })
+}
+
+impl Composite {
+    /// Shows `composite`.
+    pub(crate) fn new(composite: hurray_ffi::Composite) -> Self {
+        Self(ManuallyDrop::new(composite))
+    }
+
+    fn head(&self) -> &Arc<TensorDescriptor> {
+        self.0.head()
+    }
+}
+
+/// The member that a Python object is, in the role that its place gives it.
+fn member(object: &Bound<'_, PyAny>, position: usize, rule: CompositionRule) -> PyResult<Item> {
+    if let Ok(composite) = object.cast::<Composite>() {
+        return Ok(Item::Composite(hurray_ffi::Composite::clone(
+            &composite.get().0,
+        )));
+    }
+    let Ok(tensor) = object.cast::<Tensor>() else {
+        return Err(PyTypeError::new_err(format!(
+            "members[{position}] is a hurray.Tensor or a hurray.Composite, not {}",
+            object.get_type().name()?
+        )));
+    };
+    let tensor = tensor.get().inner();
+    let role = match (rule, position) {
+        (CompositionRule::Overlay(_), 0) => Some(MemberRole::Base),
+        (CompositionRule::Overlay(_), _) => Some(MemberRole::Correction),
+        _ => None,
+    };
+    if tensor.descriptor().member == role {
+        return Ok(Item::Tensor(tensor.clone()));
+    }
+    let descriptor = TensorDescriptor {
+        member: role,
+        ..TensorDescriptor::clone(tensor.descriptor())
+    };
+    Ok(Item::Tensor(
+        hurray_ffi::Tensor::new(descriptor, SmallVec::from(tensor.buffers())).or_raise()?,
+    ))
+}
+
+#[pymethods]
+impl Composite {
+    #[new]
+    #[pyo3(signature = (composition_rule, *, shape, dtype, members, combine_op=None))]
+    fn py_new(
+        composition_rule: &str,
+        shape: ShapeArgument,
+        dtype: &Bound<'_, Dtype>,
+        members: &Bound<'_, PyAny>,
+        combine_op: Option<&str>,
+    ) -> PyResult<Self> {
+        let rule = layout::composite::rule(composition_rule, combine_op)?;
+        let members = members
+            .try_iter()?
+            .enumerate()
+            .map(|(position, object)| member(&object?, position, rule))
+            .collect::<PyResult<Vec<_>>>()?;
+        let layout = CoreLayout::Composite(CompositeHead {
+            rule,
+            // More members than a head can count have no memory to be in.
+            member_count: u32::try_from(members.len()).unwrap_or(u32::MAX),
+        });
+        let head = TensorDescriptor::new(dtype.get().element_type(), shape.0, layout, []);
+        hurray_ffi::Composite::new(head, members)
+            .or_raise()
+            .map(Self::new)
+    }
+
+    /// The head's descriptor: shape, type and rule, no buffers.
+    #[getter]
+    fn descriptor(&self) -> Descriptor {
+        Descriptor::new(self.head().clone())
+    }
+
+    /// The element type that the head presents.
+    #[getter]
+    fn dtype(&self, py: Python<'_>) -> PyResult<Py<Dtype>> {
+        dtype(py, self.head().element_type)
+    }
+
+    /// The head's layout, a `CompositeLayout`.
+    #[getter]
+    fn layout(&self, py: Python<'_>) -> PyResult<Py<Layout>> {
+        layout::object(py, &self.head().layout)
+    }
+
+    /// How many members there are.
+    #[getter]
+    fn member_count(&self) -> usize {
+        self.0.members().len()
+    }
+
+    /// "base" or "correction" for each member of an overlay, None for others.
+    #[getter]
+    fn member_roles<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let roles = self.0.members().iter().map(|member| match member {
+            Item::Tensor(tensor) => tensor.descriptor().member,
+            Item::Composite(_) => None,
+        });
+        let names = roles.map(|role| -> Option<Bound<'py, PyString>> {
+            role.map(|role| {
+                match role {
+                    MemberRole::Base => intern!(py, "base"),
+                    MemberRole::Correction => intern!(py, "correction"),
+                }
+                .clone()
+            })
+        });
+        PyTuple::new(py, names.collect::<Vec<_>>())
+    }
+
+    /// The members in stream order.
+    #[getter]
+    fn members<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let members = self
+            .0
+            .members()
+            .iter()
+            .map(|member| capsule::object(py, member.clone()))
+            .collect::<PyResult<Vec<_>>>()?;
+        PyTuple::new(py, members)
+    }
+
+    /// The number of dimensions of the head.
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.head().shape.len()
+    }
+
+    /// The head's dimensions in elements, None for one that is not known.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        shape::tuple(py, &self.head().shape)
+    }
+
+    /// A capsule that carries the head and all members with their buffers. No byte is copied.
+    #[pyo3(name = "__hurray__", signature = (stream=None))]
+    fn hurray<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(stream) = stream
+            && crate::tensor::names_a_stream(stream)?
+        {
+            check_ready(&self.0)?;
+        }
+        capsule::of_list(py, self.0.export().or_raise()?)
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other
+            .cast::<Self>()
+            .is_ok_and(|other| is_alike(&self.0, &other.get().0))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let mut members = Vec::new();
+        for member in self.0.members() {
+            members.push(match member {
+                Item::Tensor(_) => "Tensor".to_owned(),
+                Item::Composite(composite) => Self::new(composite.clone()).__repr__(py)?,
+            });
+        }
+        let rule = match &self.head().layout {
+            CoreLayout::Composite(head) => layout::composite::rule_name(head.rule),
+            other => other.name(),
+        };
+        Ok(format!(
+            "hurray.Composite(rule='{rule}', shape={}, members=[{}])",
+            self.shape(py)?,
+            members.join(", ")
+        ))
+    }
+}
+
+/// Whether both declare the same: heads and members; what the bytes are is not looked at.
+fn is_alike(a: &hurray_ffi::Composite, b: &hurray_ffi::Composite) -> bool {
+    a.head() == b.head()
+        && a.members().len() == b.members().len()
+        && a.members().iter().zip(b.members()).all(|pair| match pair {
+            (Item::Tensor(a), Item::Tensor(b)) => a.descriptor() == b.descriptor(),
+            (Item::Composite(a), Item::Composite(b)) => is_alike(a, b),
+            _ => false,
+        })
+}
+
+fn check_ready(composite: &hurray_ffi::Composite) -> PyResult<()> {
+    composite
+        .members()
+        .iter()
+        .try_for_each(|member| match member {
+            Item::Tensor(tensor) => tensor
+                .check_access(hurray_ffi::access::Reach::Device)
+                .or_raise(),
+            Item::Composite(composite) => check_ready(composite),
+        })
+}
+
+/// Puts `Composite` on the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Composite>()
+}

@@ -1,0 +1,222 @@
+//! `hurray.copies()`: every copy of tensor bytes that is made inside a `with` block, in its context.
+
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use hurray_ffi::Place;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyList, PyTuple};
+
+use crate::device::{self, Device};
+
+/// Why bytes were copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The source is not aligned to 64 bytes.
+    Alignment,
+    /// One side has a byte for each element, the other packs them.
+    Packing,
+    /// A copy or another type was asked for.
+    Request,
+}
+
+impl Reason {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Alignment => "alignment",
+            Self::Packing => "packing",
+            Self::Request => "request",
+        }
+    }
+}
+
+/// A copy of tensor bytes that was made.
+///
+/// `reason` is "alignment" (the source is not aligned to 64 bytes), "packing" (one side has a byte
+/// for each element where the other packs them) or "request" (`copy=True`, another type).
+#[pyclass(frozen, module = "hurray")]
+pub(crate) struct Copy {
+    bytes: u64,
+    from: Py<Device>,
+    to: Py<Device>,
+    reason: Reason,
+    call: &'static str,
+}
+
+#[pymethods]
+impl Copy {
+    /// Bytes that were written.
+    #[getter]
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The device that the bytes were read from. The underscore is for Python, whose keyword
+    /// `from` is.
+    #[getter]
+    fn from_(&self, py: Python<'_>) -> Py<Device> {
+        self.from.clone_ref(py)
+    }
+
+    /// The device that they were written to.
+    #[getter]
+    fn to(&self, py: Python<'_>) -> Py<Device> {
+        self.to.clone_ref(py)
+    }
+
+    /// The call that copied, such as "from_numpy".
+    #[getter]
+    fn call(&self) -> &'static str {
+        self.call
+    }
+
+    /// Why the bytes were copied.
+    #[getter]
+    fn reason(&self) -> &'static str {
+        self.reason.name()
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "Copy(bytes={}, from_={}, to={}, reason='{}', call='{}')",
+            self.bytes,
+            self.from.get(),
+            self.to.get(),
+            self.reason.name(),
+            self.call
+        )
+    }
+}
+
+/// Blocks that are open in any context: where there is none, a copy is not looked at further.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// The context variable: a tuple of the blocks that are open in a context.
+fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    VARIABLE
+        .get_or_try_init(py, || {
+            let options = pyo3::types::PyDict::new(py);
+            options.set_item("default", PyTuple::empty(py))?;
+            let class = py.import("contextvars")?.getattr("ContextVar")?;
+            Ok(class.call(("hurray.copies",), Some(&options))?.unbind())
+        })
+        .map(|variable| variable.bind(py))
+}
+
+fn open_blocks<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+    Ok(variable(py)?.call_method0("get")?.cast_into()?)
+}
+
+/// A `with` block that lists the copies made inside it.
+///
+/// The list is the block's context's: it sees the calls of the same thread or task, and of tasks
+/// started inside the block; a new thread has a context of its own. Blocks may be nested, and
+/// then each of them sees a copy.
+#[pyclass(frozen, module = "hurray")]
+pub(crate) struct Copies {
+    log: Py<PyList>,
+    /// [`NEW`], then [`ENTERED`], then [`LEFT`].
+    state: AtomicU8,
+    /// What undoes the entry.
+    token: PyOnceLock<Py<PyAny>>,
+}
+
+const NEW: u8 = 0;
+const ENTERED: u8 = 1;
+const LEFT: u8 = 2;
+
+#[pymethods]
+impl Copies {
+    fn __enter__(this: &Bound<'_, Self>) -> PyResult<Py<PyList>> {
+        let (py, block) = (this.py(), this.get());
+        let mut blocks: Vec<_> = open_blocks(py)?.iter().collect();
+        blocks.push(this.clone().into_any());
+        let blocks = PyTuple::new(py, blocks)?;
+        if block
+            .state
+            .compare_exchange(NEW, ENTERED, Ordering::Relaxed, Ordering::Relaxed)
+            .is_err()
+        {
+            return Err(PyRuntimeError::new_err(
+                "this block was entered before; each block needs a call of hurray.copies()",
+            ));
+        }
+        OPEN.fetch_add(1, Ordering::Relaxed);
+        let token = variable(py)?.call_method1("set", (blocks,))?;
+        // Nobody else sets it: only one thread saw the state change.
+        let _ = block.token.set(py, token.unbind());
+        Ok(block.log.clone_ref(py))
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        if self.state.swap(LEFT, Ordering::Relaxed) == ENTERED {
+            OPEN.fetch_sub(1, Ordering::Relaxed);
+            if let Some(token) = self.token.get(py) {
+                variable(py)?.call_method1("reset", (token,))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Lists every copy of tensor bytes made inside a `with` block.
+///
+/// Gives a list of what was copied: `bytes`, `from_` and `to` (devices), `reason` and `call`.
+///
+/// >>> with hurray.copies() as log:
+/// ...     tensor = hurray.from_numpy(array)
+/// >>> sum(copy.bytes for copy in log)
+/// 0
+#[pyfunction]
+fn copies(py: Python<'_>) -> Copies {
+    Copies {
+        log: PyList::empty(py).unbind(),
+        state: AtomicU8::new(NEW),
+        token: PyOnceLock::new(),
+    }
+}
+
+/// Tells the open blocks of this context that `bytes` were copied. Every path that copies tensor bytes calls it, once a copy is made.
+pub(crate) fn report(
+    py: Python<'_>,
+    bytes: usize,
+    from: Place,
+    to: Place,
+    reason: Reason,
+    call: &'static str,
+) -> PyResult<()> {
+    if OPEN.load(Ordering::Relaxed) == 0 {
+        return Ok(());
+    }
+    let blocks = open_blocks(py)?;
+    if blocks.is_empty() {
+        return Ok(());
+    }
+    let copy = Py::new(
+        py,
+        Copy {
+            bytes: bytes as u64,
+            from: device::object(py, from)?,
+            to: device::object(py, to)?,
+            reason,
+            call,
+        },
+    )?;
+    for block in blocks.iter_borrowed() {
+        let block = block.cast::<Copies>()?.get();
+        if block.state.load(Ordering::Relaxed) == ENTERED {
+            block.log.bind(py).append(copy.bind(py))?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts `copies` on the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Copy>()?;
+    module.add_class::<Copies>()?;
+    module.add_function(wrap_pyfunction!(copies, module)?)
+}

@@ -1,0 +1,92 @@
+//! PyTorch's tensors, in and out, over DLPack.
+
+use dlpark::ffi::DLManagedTensorVersioned;
+use hurray_core::ElementType;
+use hurray_ffi::access::Reach;
+use hurray_ffi::dlpack::Options;
+use pyo3::exceptions::{PyBufferError, PyImportError, PyTypeError};
+use pyo3::prelude::*;
+
+use super::CopyArgument;
+use crate::dlpack::export;
+use crate::dlpack::import::{Wanted, from_dlpack};
+use crate::errors::{OrRaise, UnsupportedError, dlpack_refusal};
+use crate::tensor::{Tensor, check_plain};
+
+fn torch(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    py.import("torch").map_err(|error| {
+        if error.is_instance_of::<PyImportError>(py) {
+            PyImportError::new_err("torch is not installed; install it with: pip install torch")
+        } else {
+            error
+        }
+    })
+}
+
+/// Wraps a PyTorch tensor, sharing its memory where that begins on a 64-byte boundary.
+///
+/// `copy=None` copies only a tensor whose memory does not (`hurray.copies()` tells), `False` raises
+/// CopyRequiredError instead, which names the measured alignment, and `True` always copies. Strides
+/// stay as they are. bool is packed, which is a copy.
+///
+/// Raises ImportError where torch is not installed, and what torch raises for a tensor that it does
+/// not export: one that asks for a gradient (`detach()` does not), a sparse or quantized one.
+#[pyfunction]
+#[pyo3(signature = (tensor, *, copy=CopyArgument::IfNeeded), text_signature = "(tensor, *, copy=None)")]
+fn from_torch(tensor: &Bound<'_, PyAny>, copy: CopyArgument) -> PyResult<Tensor> {
+    let py = tensor.py();
+    if !tensor.is_instance(&torch(py)?.getattr("Tensor")?)? {
+        return Err(PyTypeError::new_err(format!(
+            "from_torch takes a torch.Tensor, not {}",
+            tensor.get_type().name()?
+        )));
+    }
+    let wanted = Wanted {
+        place: None,
+        copy,
+        call: "from_torch",
+    };
+    Tensor::new(py, from_dlpack(tensor, None, wanted)?)
+}
+
+/// `to_torch` of `this`.
+pub(crate) fn to_torch<'py>(this: &Bound<'py, Tensor>) -> PyResult<Bound<'py, PyAny>> {
+    let (py, tensor) = (this.py(), this.get().inner());
+    let torch = torch(py)?;
+    // Before torch asks, which has words of its own for what it then sees.
+    check_plain(tensor)?;
+    tensor.check_access(Reach::Device).or_raise()?;
+    let element_type = tensor.descriptor().element_type;
+    let found = if element_type == ElementType::Float4E2m1 {
+        // torch has fp4 in pairs only.
+        let options = Options {
+            in_pairs: true,
+            ..Options::default()
+        };
+        let capsule = export::managed::<DLManagedTensorVersioned>(py, tensor, options, "to_torch")?
+            .into_pyobject(py)?;
+        torch.call_method1("from_dlpack", (capsule,))
+    } else {
+        torch.call_method1("from_dlpack", (this,))
+    };
+    found.map_err(|error| {
+        let is_torchs = error.is_instance_of::<PyBufferError>(py)
+            && !error.is_instance_of::<UnsupportedError>(py);
+        if is_torchs {
+            dlpack_refusal(
+                py,
+                format!(
+                    "torch does not take {element_type} ({}); buffer(0) gives the bytes",
+                    error.value(py)
+                ),
+            )
+        } else {
+            error
+        }
+    })
+}
+
+/// Puts `from_torch` on the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(from_torch, module)?)
+}

@@ -1,0 +1,154 @@
+//! Python objects that own bytes, and the door that closes when the interpreter ends.
+//!
+//! A reference may be given up on any thread and long after the interpreter's end. Under the limited API of 3.11 nothing tells that the interpreter is
+//! finalizing, and a thread that then asks for it is ended where it stands, Rust frames included. So every thread of ours that goes into the interpreter
+//! from outside goes through one door. Our `atexit` handler closes it and waits for those that are inside; whoever comes later leaves the reference be,
+//! or sleeps for good where it would have to come back.
+
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use hurray_ffi::{Owner, PythonObject};
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+/// Threads that are on their way into the interpreter, and [`CLOSED`].
+static DOOR: AtomicUsize = AtomicUsize::new(0);
+const CLOSED: usize = 1 << (usize::BITS - 1);
+
+/// A thread that the handler waits for.
+struct Visit;
+
+impl Visit {
+    fn begin() -> Option<Self> {
+        if DOOR.load(Ordering::Relaxed) & CLOSED != 0 {
+            return None;
+        }
+        let visit = Self;
+        (DOOR.fetch_add(1, Ordering::Acquire) & CLOSED == 0).then_some(visit)
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        DOOR.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// An owner that holds a reference to `object`.
+pub(crate) fn keep(object: &Bound<'_, PyAny>) -> Owner {
+    // A reference is never NULL.
+    let Some(reference) = NonNull::new(object.clone().into_ptr().cast::<c_void>()) else {
+        return Owner::Rust(Box::new(()));
+    };
+    // SAFETY: `release` gives up the reference that was just taken, on any thread and at any time.
+    Owner::Python(unsafe { PythonObject::new(reference, release) })
+}
+
+/// Gives up a reference: attached, and not at all once the interpreter ends.
+///
+/// # Safety
+/// `reference` is one that [`keep`] took, and this is its one release.
+unsafe fn release(reference: NonNull<c_void>) {
+    attached(|py| {
+        // SAFETY: the reference is the caller's to give, and this thread is attached.
+        let object = unsafe { Bound::from_owned_ptr(py, reference.as_ptr().cast()) };
+        drop(object);
+    });
+}
+
+/// Runs `work` attached to the interpreter, on any thread; `None`, without running it, once the interpreter ends.
+///
+/// Not by PyO3's `attach`, which goes by a count of its own: torch drops storages, and with them what they hold of ours, on a thread that was attached
+/// when it entered and has let go of the interpreter since. CPython knows.
+pub(crate) fn attached<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    let _visit = Visit::begin()?;
+    let _attachment = Attachment::new();
+    // SAFETY: the attachment lasts until this function returns.
+    let py = unsafe { Python::assume_attached() };
+    Some(keeping_exception(py, || work(py)))
+}
+
+/// This thread's hold on the interpreter.
+struct Attachment(ffi::PyGILState_STATE);
+
+impl Attachment {
+    fn new() -> Self {
+        // SAFETY: the caller's visit keeps the interpreter from ending; any thread may ask, attached or not.
+        Self(unsafe { ffi::PyGILState_Ensure() })
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        // SAFETY: the state is that of the call in `new`, on this thread.
+        unsafe { ffi::PyGILState_Release(self.0) };
+    }
+}
+
+/// Runs `work` as if no exception were on its way, which there may be where something is let go: Python code that `work` runs must not meet it.
+pub(crate) fn keeping_exception<T>(_py: Python<'_>, work: impl FnOnce() -> T) -> T {
+    let (mut class, mut value, mut traceback) = (null_mut(), null_mut(), null_mut());
+    // SAFETY: this thread is attached, and the three are valid for writes.
+    unsafe { ffi::PyErr_Fetch(&raw mut class, &raw mut value, &raw mut traceback) };
+    let result = work();
+    if !class.is_null() {
+        // SAFETY: this thread is attached, and the three are the references that were fetched.
+        unsafe { ffi::PyErr_Restore(class, value, traceback) };
+    }
+    result
+}
+
+/// Whether letting go of `tensor` calls another library's table.
+pub(crate) fn calls_foreign_code(tensor: &hurray_ffi::Tensor) -> bool {
+    let mut buffers = tensor.buffers().iter();
+    buffers.any(|buffer| matches!(buffer.owner(), Owner::Slot(_)))
+}
+
+/// Drops what other libraries' functions take back: without the interpreter, since they may wait for a thread that waits for it.
+pub(crate) fn drop_detached<T: Send>(value: T) {
+    let mut value = Some(value);
+    Python::try_attach(|py| keeping_exception(py, || detached(py, || drop(value.take()))));
+}
+
+/// Runs `work` without the interpreter. A thread whose work ends after the interpreter has does not return; once the interpreter ends, only the thread
+/// that ends it comes here, and keeps it.
+pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl Send + FnOnce() -> T) -> T {
+    if DOOR.load(Ordering::Relaxed) & CLOSED != 0 {
+        return work();
+    }
+    let (result, _visit) = py.detach(|| {
+        let result = work();
+        match Visit::begin() {
+            Some(visit) => (result, visit),
+            None => loop {
+                thread::park();
+            },
+        }
+    });
+    result
+}
+
+/// The `atexit` handler.
+#[pyfunction]
+fn close_door(py: Python<'_>) {
+    DOOR.fetch_or(CLOSED, Ordering::AcqRel);
+    py.detach(|| {
+        while DOOR.load(Ordering::Acquire) != CLOSED {
+            thread::sleep(Duration::from_micros(100));
+        }
+    });
+}
+
+/// Has the door closed when the interpreter ends.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let handler = wrap_pyfunction!(close_door, module)?;
+    module
+        .py()
+        .import("atexit")?
+        .call_method1("register", (handler,))?;
+    Ok(())
+}

@@ -1,0 +1,442 @@
+//! `hurray.Tensor`.
+
+mod array;
+mod construct;
+mod lend;
+mod repr;
+mod view;
+
+use std::mem::ManuallyDrop;
+
+use hurray_core::{Layout as CoreLayout, element_count};
+use hurray_ffi::Place;
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
+use pyo3::ffi::Py_buffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyTuple};
+
+use crate::buffer_handle::BufferHandle;
+use crate::capsule;
+use crate::descriptor::Descriptor;
+use crate::device::{self, Device};
+use crate::dlpack;
+use crate::element_type::{Dtype, dtype};
+use crate::errors::OrRaise;
+use crate::extension_type::ExtensionType;
+use crate::ingest::torch;
+use crate::layout::{self, Layout};
+use crate::owner;
+use crate::quantization;
+use crate::shape::{self, ShapeArgument};
+use crate::shard::Shard;
+use crate::statistics::Statistics;
+
+/// A tensor: what its buffers hold, and the buffers, shared with whoever owns the memory.
+///
+/// `buffer` and each of `aux_buffers` may be anything that exposes memory: bytes-like objects,
+/// NumPy arrays, DLPack producers, other tensors (`other.buffer(i)`). Each is kept alive on its
+/// own and shared where its memory begins on a 64-byte boundary, else copied (`hurray.copies()`
+/// tells). The bytes are taken as they are, in the order of `layout`: `buffer` has the elements,
+/// `aux_buffers` the other buffers of the layout and then the parameters of `quantization`.
+/// `shape` is in elements. `byte_offset` is where element [0, ..., 0] begins in `buffer`; by
+/// default 0, or as far as negative strides reach back.
+///
+/// Raises BufferError for a buffer that is too small or not on `device`, InvalidDescriptorError
+/// for parameters that do not fit each other, UnsupportedError for what no tensor can have.
+///
+/// >>> hurray.Tensor(bytes(16), hurray.float32, [4])
+/// hurray.Tensor([0. 0. 0. 0.], dtype=float32)
+#[pyclass(frozen, weakref, module = "hurray")]
+pub(crate) struct Tensor {
+    /// Dropped when the object is, and nowhere else.
+    inner: ManuallyDrop<hurray_ffi::Tensor>,
+    device: Py<Device>,
+}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        if owner::calls_foreign_code(&self.inner) {
+            // SAFETY: nothing uses it after this.
+            owner::drop_detached(unsafe { ManuallyDrop::take(&mut self.inner) });
+        } else {
+            // SAFETY: as above; where it lies, since it is large.
+            unsafe { ManuallyDrop::drop(&mut self.inner) };
+        }
+    }
+}
+
+impl Tensor {
+    /// Shows `inner`.
+    pub(crate) fn new(py: Python<'_>, inner: hurray_ffi::Tensor) -> PyResult<Self> {
+        // A declared buffer lies elsewhere than its row says; what the tensor shows is the row.
+        let device_of = |row: &hurray_core::BufferHandle, found: Place| Place {
+            device: row.device,
+            device_id: found.device_id,
+            memory_class: row.memory_class,
+        };
+        let place = match (inner.descriptor().buffers.first(), inner.buffers().first()) {
+            (Some(row), Some(buffer)) => device_of(row, buffer.place()),
+            _ => Place::HOST,
+        };
+        Ok(Self {
+            device: device::object(py, place)?,
+            inner: ManuallyDrop::new(inner),
+        })
+    }
+
+    /// The object that shows `inner`.
+    pub(crate) fn new_object(py: Python<'_>, inner: hurray_ffi::Tensor) -> PyResult<Py<Self>> {
+        Py::new(py, Self::new(py, inner)?)
+    }
+
+    /// The tensor without its face.
+    pub(crate) fn inner(&self) -> &hurray_ffi::Tensor {
+        &self.inner
+    }
+
+    fn descriptor_of(&self) -> &hurray_core::TensorDescriptor {
+        self.inner.descriptor()
+    }
+}
+
+#[pymethods]
+impl Tensor {
+    #[new]
+    #[pyo3(signature = (buffer, dtype, shape, device=None, *, aux_buffers=None, layout=None, quantization=None, statistics=None, shard=None, extension_type=None, byte_offset=None))]
+    #[expect(clippy::too_many_arguments, reason = "the sections of a descriptor")]
+    fn py_new(
+        buffer: &Bound<'_, PyAny>,
+        dtype: &Bound<'_, Dtype>,
+        shape: ShapeArgument,
+        device: Option<&Bound<'_, PyAny>>,
+        aux_buffers: Option<&Bound<'_, PyAny>>,
+        layout: Option<&Bound<'_, Layout>>,
+        quantization: Option<&Bound<'_, PyAny>>,
+        statistics: Option<&Bound<'_, Statistics>>,
+        shard: Option<&Bound<'_, Shard>>,
+        extension_type: Option<&Bound<'_, ExtensionType>>,
+        byte_offset: Option<u64>,
+    ) -> PyResult<Self> {
+        let declared = construct::Declared {
+            element_type: dtype.get().element_type(),
+            shape: shape.0,
+            layout: match layout {
+                Some(layout) => layout.get().known()?.clone(),
+                None => CoreLayout::RowMajor,
+            },
+            quantization: quantization.map(quantization::argument).transpose()?,
+            statistics: statistics.map(|statistics| statistics.get().0),
+            shard: shard.map(|shard| shard.get().0.clone()),
+            extension_type: extension_type.map(|extension_type| extension_type.get().0),
+            byte_offset,
+        };
+        let device = device.map(crate::device::argument).transpose()?;
+        let tensor = construct::tensor(buffer, aux_buffers, declared, device.as_ref())?;
+        Self::new(buffer.py(), tensor)
+    }
+
+    /// The dimensions in elements.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        shape::tuple(py, &self.descriptor_of().shape)
+    }
+
+    /// The type of the stored elements; of a quantized tensor, of its codes.
+    #[getter]
+    fn dtype(&self, py: Python<'_>) -> PyResult<Py<Dtype>> {
+        dtype(py, self.descriptor_of().element_type)
+    }
+
+    /// The number of dimensions.
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.descriptor_of().shape.len()
+    }
+
+    /// The number of elements.
+    #[getter]
+    fn size(&self) -> Option<u64> {
+        element_count(&self.descriptor_of().shape)
+    }
+
+    /// The device that holds the buffers.
+    #[getter]
+    fn device(&self, py: Python<'_>) -> Py<Device> {
+        self.device.clone_ref(py)
+    }
+
+    /// How the elements lie in the buffers.
+    #[getter]
+    fn layout(&self, py: Python<'_>) -> PyResult<Py<Layout>> {
+        layout::object(py, &self.descriptor_of().layout)
+    }
+
+    /// How codes stand for values, or None.
+    #[getter]
+    fn quantization(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.descriptor_of()
+            .quantization
+            .as_ref()
+            .map(|section| quantization::section_object(py, section))
+            .transpose()
+    }
+
+    /// Hints about the values, or None.
+    #[getter]
+    fn statistics(&self) -> Option<Statistics> {
+        self.descriptor_of().statistics.map(Statistics)
+    }
+
+    /// Which part of a parent this is, or None.
+    #[getter]
+    fn shard(&self) -> Option<Shard> {
+        self.descriptor_of().shard.clone().map(Shard)
+    }
+
+    /// What a private dtype is made of, or None.
+    #[getter]
+    fn extension_type(&self) -> Option<ExtensionType> {
+        self.descriptor_of().extension_type.map(ExtensionType)
+    }
+
+    /// Everything the tensor declares about itself, without its bytes.
+    #[getter]
+    fn descriptor(&self) -> Descriptor {
+        Descriptor::new(self.inner.descriptor().clone())
+    }
+
+    /// How many buffers there are: the layout's, then the quantization's.
+    #[getter]
+    fn buffer_count(&self) -> usize {
+        self.inner.buffers().len()
+    }
+
+    /// One handle per buffer, in the descriptor's order: what the buffer declares about itself.
+    /// Handles keep neither the tensor nor its memory alive.
+    #[getter]
+    fn buffer_handles<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let rows = &self.descriptor_of().buffers;
+        PyTuple::new(
+            py,
+            rows.iter()
+                .map(|row| BufferHandle::new(*row, self.device.clone_ref(py))),
+        )
+    }
+
+    /// The bytes of buffer `index`: a tensor of uint8, shape [byte size], over the same memory.
+    /// It keeps only that buffer's owner alive and is read-only where the owner is.
+    ///
+    /// Raises IndexError where there is no such buffer, UnsupportedError while the bytes may not
+    /// be read; the text names the mode.
+    #[pyo3(signature = (index))]
+    fn buffer(&self, py: Python<'_>, index: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let count = self.inner.buffers().len();
+        let position = match index.extract::<usize>() {
+            Ok(position) if position < count => position,
+            Err(error) if !error.is_instance_of::<PyOverflowError>(py) => return Err(error),
+            _ => {
+                return Err(PyIndexError::new_err(format!(
+                    "no buffer at index {index}; this tensor has {count}"
+                )));
+            }
+        };
+        Self::new(py, view::buffer(&self.inner, position)?)
+    }
+
+    /// The storage of a quantized tensor as a tensor of its codes, without the scheme and its
+    /// parameters. AttributeError where there is no quantization.
+    #[getter]
+    fn codes(&self, py: Python<'_>) -> PyResult<Self> {
+        Self::new(py, view::codes(&self.inner)?)
+    }
+
+    /// The transpose, a view over the same buffers. CSR becomes CSC and the reverse.
+    ///
+    /// Raises UnsupportedError for a layout or scheme whose storage has no transpose.
+    #[getter(T)]
+    fn transpose(&self, py: Python<'_>) -> PyResult<Self> {
+        Self::new(py, view::transpose(&self.inner)?)
+    }
+
+    /// The number of stored elements. AttributeError where the layout does not store it.
+    #[getter]
+    fn nnz(&self) -> PyResult<u64> {
+        view::nnz(self.descriptor_of(), "nnz")
+    }
+
+    /// The stored values, shape [nnz]: a view. AttributeError where the layout has none.
+    #[getter]
+    fn values(&self, py: Python<'_>) -> PyResult<Self> {
+        Self::new(py, view::values(&self.inner)?)
+    }
+
+    /// The coordinates of a COO tensor, uint64, shape [nnz, ndim]: a view.
+    #[getter]
+    fn indices(&self, py: Python<'_>) -> PyResult<Self> {
+        Self::new(py, view::component(&self.inner, "indices")?)
+    }
+
+    /// The column indices of a CSR tensor, uint64, shape [nnz]: a view.
+    #[getter]
+    fn col_indices(&self, py: Python<'_>) -> PyResult<Self> {
+        Self::new(py, view::component(&self.inner, "col_indices")?)
+    }
+
+    /// The row pointer of a CSR tensor, uint64, shape [rows + 1]: a view.
+    #[getter]
+    fn row_ptr(&self, py: Python<'_>) -> PyResult<Self> {
+        Self::new(py, view::component(&self.inner, "row_ptr")?)
+    }
+
+    /// The row indices of a CSC tensor, uint64, shape [nnz]: a view.
+    #[getter]
+    fn row_indices(&self, py: Python<'_>) -> PyResult<Self> {
+        Self::new(py, view::component(&self.inner, "row_indices")?)
+    }
+
+    /// The column pointer of a CSC tensor, uint64, shape [columns + 1]: a view.
+    #[getter]
+    fn col_ptr(&self, py: Python<'_>) -> PyResult<Self> {
+        Self::new(py, view::component(&self.inner, "col_ptr")?)
+    }
+
+    /// A capsule that carries all buffers and everything the tensor declares, for
+    /// `from_hurray` or any other consumer of the protocol. No byte is copied.
+    ///
+    /// `stream` is None or -1, or the consumer's stream, which is of no consequence while all
+    /// buffers are ready.
+    ///
+    /// Raises ValueError for a stream that is none, UnsupportedError where a buffer is not ready
+    /// and would have to be ordered on `stream`.
+    #[pyo3(name = "__hurray__", signature = (stream=None))]
+    fn hurray<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(stream) = stream
+            && names_a_stream(stream)?
+        {
+            self.inner
+                .check_access(hurray_ffi::access::Reach::Device)
+                .or_raise()?;
+        }
+        capsule::of_list(py, self.inner.export().or_raise()?)
+    }
+
+    /// A NumPy array over the tensor's memory, which it keeps alive; read-only where the tensor
+    /// is. bool and the types of less than a byte are unpacked, which is a copy; `dtype` casts.
+    ///
+    /// Raises CopyRequiredError where `copy=False` and the result would be a copy;
+    /// UnsupportedError for a tensor that is not plain, not in host memory or not ready.
+    #[pyo3(name = "__array__", signature = (dtype=None, copy=None))]
+    fn array<'py>(
+        this: &Bound<'py, Self>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        array::array(this, dtype, copy, "__array__")
+    }
+
+    /// NumPy's array interface, version 3. AttributeError where the tensor has no such form: its
+    /// elements have no address of their own or no NumPy type, or are not in host memory.
+    ///
+    /// Raises UnsupportedError while the bytes may not be read.
+    #[getter(__array_interface__)]
+    fn array_interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        array::interface(py, &self.inner)
+    }
+
+    /// DLPack: a capsule with the tensor's memory, which it keeps alive; versioned where
+    /// `max_version` allows it. `copy=True` gives a row-major copy; bool is unpacked, which is a
+    /// copy.
+    ///
+    /// Raises what is both an UnsupportedError and a built-in BufferError for a tensor that has no
+    /// such form, and ValueError for an argument that means nothing.
+    #[pyo3(name = "__dlpack__", signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn dlpack<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let arguments = dlpack::export::Arguments {
+            stream,
+            max_version,
+            dl_device,
+            copy,
+        };
+        dlpack::export::dlpack(py, &self.inner, &arguments)
+    }
+
+    /// DLPack: the device's type and number there.
+    #[pyo3(name = "__dlpack_device__")]
+    fn dlpack_device(&self, py: Python<'_>) -> PyResult<(u32, i32)> {
+        dlpack::export::device(py, &self.inner)
+    }
+
+    /// A torch.Tensor over the same memory, which it keeps alive. bool is unpacked, which is a
+    /// copy. torch has no read-only tensors: do not write to one whose source is.
+    ///
+    /// Raises ImportError where torch is not installed; UnsupportedError for a tensor that is not
+    /// plain or not ready, or of a type that torch does not have.
+    fn to_torch<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        torch::to_torch(this)
+    }
+
+    unsafe fn __getbuffer__(
+        this: Bound<'_, Self>,
+        view: *mut Py_buffer,
+        flags: std::ffi::c_int,
+    ) -> PyResult<()> {
+        // SAFETY: Python passes a `Py_buffer` to fill in.
+        unsafe { lend::fill(this, view, flags) }
+    }
+
+    unsafe fn __releasebuffer__(&self, view: *mut Py_buffer) {
+        // SAFETY: Python passes a `Py_buffer` that `__getbuffer__` filled in.
+        unsafe { lend::release(view) };
+    }
+
+    fn __repr__(this: &Bound<'_, Self>) -> PyResult<String> {
+        repr::repr(this)
+    }
+}
+
+/// Whether `stream`, an argument that is not None, is more than -1, which asks for nothing.
+///
+/// # Errors
+/// `ValueError` for 0, a bool or a number below -1 (`sync.md`), `TypeError` for anything else that is neither a number nor a stream object.
+pub(crate) fn names_a_stream(stream: &Bound<'_, PyAny>) -> PyResult<bool> {
+    const STREAMS: &str = "1 is the legacy default stream, 2 the per-thread default, larger numbers are handles; \
+                           a stream object says which it is, and None or -1 asks for no order";
+    let invalid = || PyValueError::new_err(format!("stream {stream} is no stream: {STREAMS}"));
+    if stream.is_instance_of::<PyBool>() {
+        return Err(invalid());
+    }
+    match stream.extract::<i128>() {
+        Ok(-1) => Ok(false),
+        Ok(1..) => Ok(true),
+        Ok(_) => Err(invalid()),
+        Err(_) if stream.hasattr("__cuda_stream__")? || stream.hasattr("cuda_stream")? => Ok(true),
+        Err(_) => Err(PyTypeError::new_err(format!(
+            "stream is an int or a stream object, not {}; {STREAMS}",
+            stream.get_type().name()?
+        ))),
+    }
+}
+
+/// Whether the tensor's elements may leave as plain values (decision 16).
+///
+/// # Errors
+/// [`UnsupportedError`](crate::errors::UnsupportedError), naming what gives the storage.
+pub(crate) fn check_plain(tensor: &hurray_ffi::Tensor) -> PyResult<()> {
+    array::Plain::of(tensor).map(|_| ())
+}
+
+/// Puts `Tensor` on the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Tensor>()
+}
