@@ -6,6 +6,7 @@
 )]
 
 use std::env;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Read;
@@ -92,7 +93,7 @@ impl Run {
             command.env_remove(name);
         }
         command
-            .env("LD_LIBRARY_PATH", crate::directory())
+            .env("LD_LIBRARY_PATH", search_path())
             .env("HURRAY_SIM_OUT", &out);
         Self {
             command,
@@ -255,6 +256,16 @@ impl Outcome {
     pub fn assert_clean(&self) {
         assert!(self.succeeded() && self.reports.is_empty(), "{self:#?}");
     }
+}
+
+/// Where the dynamic loader looks: for the stand-in driver first, then where it looked before.
+fn search_path() -> OsString {
+    let mut path = crate::directory().as_os_str().to_owned();
+    if let Some(before) = env::var_os("LD_LIBRARY_PATH") {
+        path.push(":");
+        path.push(before);
+    }
+    path
 }
 
 /// Reads a pipe to its end, so that the program never waits for room in it.

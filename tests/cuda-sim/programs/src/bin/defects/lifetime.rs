@@ -123,13 +123,17 @@ fn use_after_a_free_of_its_stream(broken: bool) -> Result {
 fn use_after_a_free_by_the_host(broken: bool) -> Result {
     let scene = Scene::open()?;
     let c = cuda::alloc(LEN)?;
+    cuda::fill(c, 1, LEN, scene.first)?;
+    cuda::synchronize_stream(scene.first)?;
     if broken {
         cuda::free(c)?;
     }
-    let used = cuda::fill(c, 1, LEN, scene.first);
-    cuda::synchronize()?;
+    cuda::copy(scene.a, c, LEN, scene.first)?;
+    cuda::synchronize_stream(scene.first)?;
+    // What was freed is poison.
+    let byte = if broken { 0xDB } else { 1 };
+    assert_eq!(cuda::download_now(scene.a, LEN)?, [byte; LEN]);
     if !broken {
-        used?;
         cuda::free(c)?;
     }
     scene.close()

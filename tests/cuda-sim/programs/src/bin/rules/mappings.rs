@@ -36,6 +36,7 @@ fn a_range_can_have_several_mappings() -> Result {
             cuda::pointer_facts(address)?,
             (CUmemorytype::CU_MEMORYTYPE_DEVICE as u32, 0, 0)
         );
+        assert_eq!(cuda::address_range(address + 1)?, (address, piece));
         assert_eq!(
             cuda::pointer_word(address, Attribute::CU_POINTER_ATTRIBUTE_MAPPED)?,
             1
