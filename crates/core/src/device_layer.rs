@@ -207,7 +207,7 @@ pub struct Allocation {
     pub len: usize,
     /// The alignment that the address has, in bytes, at most 4096; 1 where there are no bytes.
     pub alignment: u32,
-    /// What its first use must follow; memory of a stream-ordered pool depends on the allocation's stream.
+    /// What its first use must follow: the allocation's stream, or nothing, where the host reaches the memory and may use it at once.
     pub dependency: Option<Dependency>,
     /// Frees it.
     pub owner: Box<dyn DeviceOwner>,
@@ -541,8 +541,8 @@ pub trait DeviceLayer: Send + Sync {
     /// As [`order`](Self::order). Nothing is known of the bytes.
     fn wait(&self, dependencies: &[&Dependency]) -> Result<(), DeviceError>;
 
-    /// Memory whose first use follows `stream`. What fills it on that stream before it is handed out needs no
-    /// [`enter`](Self::enter).
+    /// Memory. That of class `standard` is first used on `stream`, and what fills it there before it is handed out needs no [`enter`](Self::enter);
+    /// other memory is ready at once, and every use of it on a stream needs one.
     ///
     /// # Errors
     /// No such device or class, a device that is exhausted, or what the driver says.

@@ -8,9 +8,8 @@ use hurray_core::{
     DeviceTag, Event, PointerClaim, PointerError, PointerFacts, Stream, StreamObject,
 };
 
-use crate::device::Device;
 use crate::owner::{Held, Owned};
-use crate::{copy, memory, order, owner, pointer, probe, stream};
+use crate::{copy, memory, order, owner, pointer, probe, release, stream};
 
 /// The CUDA driver's devices. Naming it loads nothing: the driver is looked for, and started, by the first call that needs it.
 #[derive(Clone, Copy, Debug)]
@@ -63,8 +62,7 @@ impl DeviceLayer for Cuda {
     }
 
     fn own(&self, owner: Box<dyn Send + Sync>) -> Result<Box<dyn DeviceOwner>, DeviceError> {
-        // Whoever lets go later needs the reclaimer, which a device starts.
-        Device::get(0)?;
+        release::start()?;
         Ok(Box::new(Owned::new(Held::Foreign(owner))))
     }
 

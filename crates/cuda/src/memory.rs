@@ -95,55 +95,71 @@ pub(crate) fn allocate(
     request: AllocationRequest,
     stream: &Stream,
 ) -> Result<Allocation, DeviceError> {
+    let AllocationRequest {
+        device_id,
+        len,
+        memory_class,
+        shareable,
+    } = request;
     stream::require_open(stream)?;
-    let device = Device::get(request.device_id)?;
-    if request.len == 0 {
+    let device = Device::get(device_id)?;
+    if len == 0 {
         return Ok(Allocation {
             address: 0,
-            len: 0,
+            len,
             alignment: 1,
             dependency: None,
             owner: Box::new(Owned::new(Held::Foreign(Box::new(())))),
         });
     }
-    let failed = |failed| out_of_memory(device, request.len, failed);
-    let (address, block) = match (request.memory_class, &device.pool) {
-        (MemoryClass::Standard, Some(pool)) if !request.shareable => {
-            return from_pool(device, pool, request.len, stream);
+    let failed = |failed| out_of_memory(device, len, failed);
+    let (address, owner, dependency) = match memory_class {
+        MemoryClass::Standard => {
+            stream.require_device(device_id)?;
+            let (address, held) = match &device.pool {
+                Some(pool) if !shareable => {
+                    let address = from_pool(device, pool, len, stream)?;
+                    (address, Held::Pool(PoolBlock { device, address }))
+                }
+                _ => {
+                    let address = plain(device, len).map_err(failed)?;
+                    (address, Held::Driver(DriverBlock::device(device, address)))
+                }
+            };
+            // From here on the owner frees it, should the event fail.
+            let owner = Owned::allocated(held, stream);
+            (address, owner, Some(order::after(stream)?))
         }
-        (MemoryClass::Standard, _) => {
-            stream.require_device(request.device_id)?;
-            let address = plain(device, request.len).map_err(failed)?;
-            (address, DriverBlock::device(device, address))
+        MemoryClass::HostPinned => {
+            let address = pinned(device, len).map_err(failed)?;
+            let block = DriverBlock::pinned(device, address);
+            (address, Owned::new(Held::Driver(block)), None)
         }
-        (MemoryClass::HostPinned, _) => {
-            let address = pinned(device, request.len).map_err(failed)?;
-            (address, DriverBlock::pinned(device, address))
+        MemoryClass::Unified => {
+            let address = managed(device, len).map_err(failed)?;
+            let block = DriverBlock::device(device, address);
+            (address, Owned::new(Held::Driver(block)), None)
         }
-        (MemoryClass::Unified, _) => {
-            let address = managed(device, request.len).map_err(failed)?;
-            (address, DriverBlock::device(device, address))
-        }
-        (memory_class, _) => return Err(DeviceError::NoSuchMemory { memory_class }),
+        memory_class => return Err(DeviceError::NoSuchMemory { memory_class }),
     };
     Ok(Allocation {
         address,
-        len: request.len,
-        alignment: declared_alignment(address, request.len),
-        dependency: None,
-        owner: Box::new(Owned::new(Held::Driver(block))),
+        len,
+        alignment: declared_alignment(address, len),
+        dependency,
+        owner: Box::new(owner),
     })
 }
 
 fn from_pool(
-    device: &'static Device,
+    device: &Device,
     pool: &Pool,
     len: usize,
     stream: &Stream,
-) -> Result<Allocation, DeviceError> {
-    stream.require_device(device.id())?;
+) -> Result<usize, DeviceError> {
     let driver = device.driver();
     let call = |failed| driver.error(failed);
+    let _current = Current::enter(driver, device.context()).map_err(call)?;
     // Memory that is allocated in a capture belongs to the graph.
     if Capture::of(driver, stream).map_err(call)? != Capture::None {
         return Err(DeviceError::Capturing {
@@ -151,24 +167,12 @@ fn from_pool(
         });
     }
     let mut address = 0;
-    {
-        let _current = Current::enter(driver, device.context()).map_err(call)?;
-        // SAFETY: the out pointer is valid; pool and stream are live.
-        unsafe {
-            driver.cuMemAllocFromPoolAsync(&raw mut address, len, pool.0, stream::handle(stream))
-        }
-        .map_err(|failed| out_of_memory(device, len, failed))?;
+    // SAFETY: the out pointer is valid; pool and stream are live.
+    unsafe {
+        driver.cuMemAllocFromPoolAsync(&raw mut address, len, pool.0, stream::handle(stream))
     }
-    let address = address as usize;
-    // From here on the owner frees it, should the event fail.
-    let owner = Owned::allocated(PoolBlock { device, address }, stream);
-    Ok(Allocation {
-        address,
-        len,
-        alignment: declared_alignment(address, len),
-        dependency: Some(order::after(stream)?),
-        owner: Box::new(owner),
-    })
+    .map_err(|failed| out_of_memory(device, len, failed))?;
+    Ok(address as usize)
 }
 
 /// Device memory that is in no pool. What the pool holds unused may be what is missing.

@@ -75,6 +75,7 @@ pub(crate) fn order(
     if !distinct.is_empty() {
         let driver = probe::driver()?;
         let call = |failed| driver.error(failed);
+        let _current = Current::enter(driver, stream.context()).map_err(call)?;
         // Everything is asked before anything is done.
         let capture = Capture::of(driver, stream)
             .map_err(call)?
@@ -177,9 +178,13 @@ pub(crate) fn wait(dependencies: &[&Dependency]) -> Result<(), DeviceError> {
     if distinct.events.is_empty() {
         return Ok(());
     }
-    let context = Device::get(0)?.context();
+    // Any context will do, and none is opened for it where one is in use.
+    let device = match Device::all().next() {
+        Some(device) => device,
+        None => Device::get(0)?,
+    };
     for event in &distinct.events {
-        calls::synchronize(driver, context, event.handle()).map_err(call)?;
+        calls::synchronize(driver, device.context(), event.handle()).map_err(call)?;
     }
     Ok(())
 }

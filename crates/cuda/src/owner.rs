@@ -52,9 +52,9 @@ impl Owned {
         }
     }
 
-    /// Memory of the pool, allocated on `stream`.
-    pub(crate) fn allocated(block: PoolBlock, stream: &Stream) -> Self {
-        let owned = Self::new(Held::Pool(block));
+    /// Memory whose first use follows `stream`.
+    pub(crate) fn allocated(held: Held, stream: &Stream) -> Self {
+        let owned = Self::new(held);
         owned.shared.readers.allocated(stream);
         owned
     }

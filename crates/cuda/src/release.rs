@@ -1,5 +1,6 @@
 //! The process's one event pool and reclaimer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
@@ -20,7 +21,8 @@ pub(crate) type DriverEvent = PooledEvent<DriverCalls>;
 
 struct Release {
     events: Arc<EventPool<DriverCalls>>,
-    reclaimer: Arc<Reclaimer<DriverCalls>>,
+    reclaimer: Reclaimer<DriverCalls>,
+    is_started: AtomicBool,
 }
 
 static RELEASE: OnceLock<Release> = OnceLock::new();
@@ -37,7 +39,7 @@ pub(crate) fn events() -> Result<&'static Arc<EventPool<DriverCalls>>, DeviceErr
 
 /// The reclaimer, once it was started.
 pub(crate) fn reclaimer() -> Option<&'static Reclaimer<DriverCalls>> {
-    RELEASE.get().map(|release| &*release.reclaimer)
+    RELEASE.get().map(|release| &release.reclaimer)
 }
 
 /// Hands an owner to the reclaimer; keeps it where there is none, which cannot be once there are devices.
@@ -49,27 +51,30 @@ pub(crate) fn post(job: Job<DriverCalls>) {
 }
 
 fn get() -> Result<&'static Release, DeviceError> {
-    if let Some(release) = RELEASE.get() {
+    let driver = probe::driver()?;
+    let release = RELEASE.get_or_init(|| {
+        let events = Arc::new(EventPool::new(DriverCalls { driver }));
+        Release {
+            reclaimer: Reclaimer::new(Arc::clone(&events)),
+            events,
+            is_started: AtomicBool::new(false),
+        }
+    });
+    if release.is_started.load(Ordering::Acquire) || release.is_started.swap(true, Ordering::AcqRel)
+    {
         return Ok(release);
     }
-    let driver = probe::driver()?;
-    let events = Arc::new(EventPool::new(DriverCalls { driver }));
-    let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&events)));
-    let release = RELEASE.get_or_init(|| Release {
-        events,
-        reclaimer: Arc::clone(&reclaimer),
+    let thread = thread::Builder::new().name(THREAD.to_owned());
+    let started = thread.spawn(move || {
+        // For the life of the thread, so that nothing it asks breaks a capture; without it every call does so itself.
+        let _relaxed = Relaxed::enter(driver);
+        release.reclaimer.run()
     });
-    // Of two threads that start it at the same moment only one has its reclaimer in the cell.
-    if Arc::ptr_eq(&release.reclaimer, &reclaimer) {
-        let name = THREAD.to_owned();
-        let started = thread::Builder::new().name(name).spawn(move || {
-            // For the life of the thread, so that nothing it asks breaks a capture; without it every call does so itself.
-            let _relaxed = Relaxed::enter(driver);
-            reclaimer.run()
-        });
-        started.map_err(|error| DeviceError::Unavailable {
+    if let Err(error) = started {
+        release.is_started.store(false, Ordering::Release);
+        return Err(DeviceError::Unavailable {
             reason: format!("the thread that releases device memory does not start: {error}"),
-        })?;
+        });
     }
     Ok(release)
 }

@@ -3,21 +3,27 @@
 use std::sync::mpsc;
 use std::thread;
 
-use hurray_core::Stream;
+use hurray_core::{Dependency, Stream};
 use hurray_cuda::CudaStream;
 use hurray_cuda_programs::cuda;
 use libtest_mimic::{Failed, Trial};
 
-use crate::harness::{Done, Scenario, assert_clean, assert_handled, calls, child, clean, sweep};
+use crate::harness::{
+    Done, Scenario, assert_clean, assert_handled, calls, child, clean, clean_on, sweep,
+};
 use crate::scene::{
-    Buffer, SMALL, call, consume, filled, finish, give_back, hand_out, handle, host_waits, live,
-    make_current, peak_bytes, stream,
+    Buffer, SMALL, call, consume, filled, finish, foreign, give_back, hand_out, handle, host_waits,
+    live, make_current, peak_bytes, stream,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("a_pipeline_of_20_tensors", || pipeline(20).map(|_| ())),
     ("a_pipeline_of_8_tensors", || pipeline(8).map(|_| ())),
     ("a_pipeline_of_10000_tensors", a_pipeline_of_10000_tensors),
+    (
+        "a_pipeline_of_foreign_tensors",
+        a_pipeline_of_foreign_tensors,
+    ),
     ("four_threads_trade_buffers", four_threads_trade_buffers),
 ];
 
@@ -26,9 +32,24 @@ pub(crate) fn tests() -> Vec<Trial> {
         clean("a_pipeline_of_20_tensors"),
         sweep("a_pipeline_of_20_tensors", &[]),
         clean("a_pipeline_of_10000_tensors"),
+        clean_on("a_pipeline_of_20_tensors", |run| run.pools(false)),
+        clean("a_pipeline_of_foreign_tensors"),
+        // The record when the writer is done: that the reader has waited for it is not noted.
+        sweep(
+            "a_pipeline_of_foreign_tensors",
+            &[
+                ("cuEventRecord", 1),
+                ("cuEventRecord", 4),
+                ("cuEventRecord", 7),
+                ("cuEventRecord", 10),
+            ],
+        ),
+        Trial::test("every_driver_error_in_a_pipeline_is_an_error_value", || {
+            every_driver_error("a_pipeline_of_8_tensors")
+        }),
         Trial::test(
-            "every_driver_error_in_a_pipeline_is_an_error_value",
-            every_driver_error,
+            "every_driver_error_before_a_foreign_release_is_an_error_value",
+            || every_driver_error("a_pipeline_of_foreign_tensors"),
         ),
         clean("four_threads_trade_buffers"),
     ]
@@ -127,9 +148,8 @@ fn a_pipeline_of_10000_tensors() -> Done {
 }
 
 /// Every call position: the run ends in success or an error value, nothing hung, nothing handed out or freed early.
-fn every_driver_error() -> Result<(), Failed> {
+fn every_driver_error(name: &'static str) -> Result<(), Failed> {
     const UNKNOWN: u32 = 999;
-    let name = "a_pipeline_of_8_tensors";
     let sound = child(name).logged().run();
     assert_clean(&sound);
     let total = sound.log.len() as u64;
@@ -158,6 +178,27 @@ fn every_driver_error() -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// Memory that is another library's: a writer, a reader, then the reclaimer.
+fn a_pipeline_of_foreign_tensors() -> Done {
+    make_current(0)?;
+    let (writer, reader) = (stream()?, stream()?);
+    for _ in 0..4 {
+        let (mut outside, _) = foreign(SMALL)?;
+        outside.enter(writer.stream())?;
+        call(cuda::fill(
+            outside.address as u64,
+            1,
+            SMALL,
+            handle(writer.stream()),
+        ))?;
+        outside.leave(writer.stream());
+        outside.dependency = Some(Dependency::Stream(writer.stream().clone()));
+        drop(stage(vec![outside], reader.stream())?);
+    }
+    drop((writer, reader));
+    finish()
 }
 
 /// While the reclaimer runs.
@@ -203,7 +244,7 @@ fn trade(
     for round in 0..rounds {
         let mut tensor = vec![filled(SMALL, own as u8, stream.stream())?];
         if round % 8 == 0 {
-            let (mut outside, _) = crate::scene::foreign(SMALL)?;
+            let (mut outside, _) = foreign(SMALL)?;
             outside.enter(stream.stream())?;
             call(cuda::fill(
                 outside.address as u64,
