@@ -2,7 +2,7 @@
 #
 #   make demo     real weights cross from a producer to a consumer, no byte copied
 #   make test     lint, then every test; the seconds of each part at the end
-#   make bench    side by side with NumPy, torch, tvm-ffi and pyhurray 0.1.0
+#   make bench    the device layer, then side by side with NumPy, torch, tvm-ffi and pyhurray 0.1.0
 #   make lint     formatting, warnings, and whether hurray.h is what the source gives
 #   make header   writes hurray.h anew
 #
@@ -28,6 +28,8 @@ HEADER := $(CBINDGEN) --quiet --config crates/ffi/cbindgen.toml --crate hurray-f
 INTEROP := --manifest-path tests/interop/Cargo.toml
 # Linked as a Python module, hurray-python has no test binary; tests/python are its tests.
 CARGO_TEST := cargo test --locked --workspace --exclude hurray-python
+# Every interleaving of small programs over the device layer's event pool and reclaimer.
+LOOM := RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off cargo test --locked --release --package hurray-cuda --lib loom_
 
 MODULE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 	$(shell find crates -name '*.rs' -o -name 'Cargo.toml' -o -name '*.h')
@@ -49,6 +51,7 @@ test:
 	@mkdir -p $(CARGO_TARGET_DIR) && : > $(TIMES)
 	$(call timed,lint,$(MAKE) --no-print-directory lint)
 	$(call timed,Rust tests,$(CARGO_TEST))
+	$(call timed,loom models,$(LOOM))
 	$(call timed,differential tests,cargo test --locked $(INTEROP))
 	$(call timed,build of the module,$(MAKE) --no-print-directory module)
 	$(call timed,Python packages,$(MAKE) --no-print-directory packages)
@@ -63,6 +66,7 @@ examples: examples-packages module
 	$(BIN)/python examples/demo.py
 
 bench: packages module bench-peer
+	cargo bench --locked --package hurray-benches
 	$(BIN)/python benches/side_by_side.py --pyhurray $(CARGO_TARGET_DIR)/pyhurray/bin/python \
 		--json $(CARGO_TARGET_DIR)/bench/side_by_side.json
 

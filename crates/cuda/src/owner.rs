@@ -39,16 +39,16 @@ struct Shared {
 
 /// The one holder outside graphs.
 pub(crate) struct Owned {
-    shared: ManuallyDrop<Arc<Shared>>,
+    shared: Arc<Shared>,
 }
 
 impl Owned {
     pub(crate) fn new(held: Held) -> Self {
         Self {
-            shared: ManuallyDrop::new(Arc::new(Shared {
+            shared: Arc::new(Shared {
                 readers: ManuallyDrop::new(Readers::new()),
                 held: ManuallyDrop::new(held),
-            })),
+            }),
         }
     }
 
@@ -66,7 +66,7 @@ impl DeviceOwner for Owned {}
 fn ours<'o>(owners: &'o [&dyn DeviceOwner]) -> impl Iterator<Item = &'o Arc<Shared>> {
     owners.iter().filter_map(|owner| {
         let owner: &dyn Any = *owner;
-        owner.downcast_ref::<Owned>().map(|owned| &*owned.shared)
+        owner.downcast_ref::<Owned>().map(|owned| &owned.shared)
     })
 }
 
@@ -166,16 +166,6 @@ pub(crate) fn order_after_readers(
         }
     }
     order::after_events(driver, &events, stream)
-}
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        // In a forked child everything stays as it is, locks included.
-        if probe::is_this_process() {
-            // SAFETY: dropped here only, and not used again.
-            unsafe { ManuallyDrop::drop(&mut self.shared) };
-        }
-    }
 }
 
 impl Drop for Shared {

@@ -147,24 +147,21 @@ impl<C: EventCalls> Reclaimer<C> {
         }
     }
 
-    /// Sleeps until one thing that `job` waits for is done. Whether there was anything to sleep on: an answer that is no answer counts, for
-    /// [`ask`](Self::ask) to find again.
+    /// Sleeps until one thing that `job` waits for is done. Whether there was anything to sleep on.
     fn sleep_on(&self, job: &mut Job<C>) -> bool {
         let Some(wait) = job.waits.last_mut() else {
             return true;
         };
         if self.record(wait).is_err() {
+            // For `ask` to find again.
             return true;
         }
-        match &wait.event {
-            Some(event) => {
-                if self.events.calls.wait(event.raw()).is_ok() {
-                    job.waits.pop();
-                }
-                true
-            }
-            None => false,
+        let is_done = |event: &Arc<PooledEvent<C>>| self.events.calls.wait(event.raw()).is_ok();
+        let slept = wait.event.as_ref().is_some_and(is_done);
+        if slept {
+            job.waits.pop();
         }
+        slept
     }
 
     /// How `job` stands, without sleeping unless the driver fails. What was recorded after an event in `busy` is not asked for.
