@@ -78,15 +78,12 @@ impl Partition {
 
     /// `Π_k (H_k(end) − H_k(offset))`.
     fn measure(&self, bounds: impl Iterator<Item = (u64, u64)>) -> u64 {
-        let mut measure = 1;
-        for (dimension, (start, end)) in bounds.enumerate() {
-            if start >= end {
-                return 0;
-            }
-            let side = subtract(self.value(dimension, end), self.value(dimension, start));
-            measure = multiply(measure, side);
-        }
-        measure
+        bounds
+            .enumerate()
+            .fold(1, |measure, (dimension, (start, end))| {
+                let side = subtract(self.value(dimension, end), self.value(dimension, start));
+                multiply(measure, side)
+            })
     }
 
     /// `H_dimension(coordinate)`.
