@@ -75,7 +75,9 @@ pub(crate) fn tests() -> Vec<Trial> {
             &[("cuEventRecord", 1)],
         ),
         clean("what_was_read_before_the_capture_is_waited_for"),
+        sweep("what_was_read_before_the_capture_is_waited_for", &[]),
         clean("a_broken_capture_holds_nothing_for_good"),
+        sweep("a_broken_capture_holds_nothing_for_good", &[]),
     ]
 }
 

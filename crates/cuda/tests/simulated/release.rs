@@ -91,6 +91,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         sweep("host_memory_waits_for_our_copies", &[]),
         clean("a_stream_that_came_back_holds_one_event"),
         clean("no_free_waits_behind_another_consumers"),
+        sweep("no_free_waits_behind_another_consumers", &[]),
         Trial::test(
             "each_set_of_readers_has_its_lane",
             each_set_of_readers_has_its_lane,

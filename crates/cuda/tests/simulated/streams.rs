@@ -7,7 +7,7 @@ use hurray_cuda::{CudaEvent, LAYER};
 use hurray_cuda_programs::cuda;
 use libtest_mimic::Trial;
 
-use crate::harness::{Done, Scenario, clean, clean_on, sweep};
+use crate::harness::{Done, Scenario, clean, clean_on, sweep, sweep_on};
 use crate::scene::{
     Buffer, SMALL, call, calls, consume, default_stream, filled, finish, foreign, foreign_stream,
     hand_out, handle, is_gone, live, make_current, read, standard, stream,
@@ -77,6 +77,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         clean("equal_streams_and_ready_bytes_need_no_call"),
         clean("one_event_serves_all_buffers_that_share_it"),
         clean("the_next_consumer_waits_for_the_writes_only"),
+        sweep("the_next_consumer_waits_for_the_writes_only", &[]),
         clean("a_per_thread_stream_yields_an_event"),
         // An event for an order or an allocation that nothing here waits for (3, 5), one whose old state was as good (2); and what came back on this
         // thread's stream is waited for again on the legacy stream, which waits for every per-thread one.
@@ -93,6 +94,9 @@ pub(crate) fn tests() -> Vec<Trial> {
         clean("events_are_pooled"),
         clean("the_current_context_is_restored"),
         clean_on("another_devices_stream_is_waited_for", |run| run.devices(2)),
+        sweep_on("another_devices_stream_is_waited_for", &[], |run| {
+            run.devices(2)
+        }),
         clean("the_host_waits_for_events_and_streams"),
         // The release's own record: that the host has waited is not noted.
         sweep(
