@@ -107,9 +107,9 @@ pub(crate) fn calls(outcome: &Outcome, function: &str) -> u64 {
     count.program + count.reclaimer
 }
 
-/// A test that plants a defect at every call that orders, for scenarios in which ordering is all that keeps the bytes whole: where the host waits in
-/// between, or other threads take part in no fixed order, most calls are needless. What is planted: each wait and each record that does nothing, each free that runs early. Every run must be
-/// reported, save those in `needless`, as (function, n).
+/// A test that plants a defect at every call that orders: each wait and each record that does nothing, each free that runs early. Every run must be
+/// reported, save those in `needless`, as (function, n). For scenarios in which ordering is all that keeps the bytes whole: where the host waits in
+/// between, or threads take part in no fixed order, most calls are needless.
 pub(crate) fn sweep(name: &'static str, needless: &'static [(&'static str, u64)]) -> Trial {
     sweep_on(name, needless, |run| run)
 }
