@@ -524,15 +524,13 @@ unsafe extern "C" fn come_back(_: *mut c_void, context: *mut c_void) {
     let mut desc: HurrayBufferDesc = unsafe { std::mem::zeroed() };
     desc.struct_size = size_of::<HurrayBufferDesc>() as u32;
     let mut buffer = ptr::null_mut();
-    let statuses = unsafe {
-        [
-            hurray_buffer_list_len(list, &raw mut len),
-            hurray_buffer_list_release(list, 0, HURRAY_NO_STREAM),
-            hurray_buffer_list_release(list, 1, HURRAY_NO_STREAM),
-            hurray_buffer_from_ptr(&raw const desc, &raw mut buffer),
-            hurray_buffer_destroy(&raw mut buffer),
-        ]
-    };
+    let statuses = [
+        unsafe { hurray_buffer_list_len(list, &raw mut len) },
+        unsafe { hurray_buffer_list_release(list, 0, HURRAY_NO_STREAM) },
+        unsafe { hurray_buffer_list_release(list, 1, HURRAY_NO_STREAM) },
+        unsafe { hurray_buffer_from_ptr(&raw const desc, &raw mut buffer) },
+        unsafe { hurray_buffer_destroy(&raw mut buffer) },
+    ];
     returns.statuses.lock().unwrap().extend(statuses);
 }
 
