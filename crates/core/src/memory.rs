@@ -251,6 +251,20 @@ mod tests {
         }
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn zeroed_pages_cost_memory_where_they_are_touched() {
+        let resident = || -> usize {
+            let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+            pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * PAGE_ALIGNMENT
+        };
+        let before = resident();
+        let mut bytes = AlignedBytes::zeroed(1 << 30).unwrap();
+        bytes[1 << 29] = 1;
+        // What the other tests hold meanwhile is far less.
+        assert!(resident() < before + (256 << 20));
+    }
+
     #[test]
     fn a_copy_is_equal_and_apart() {
         let source: Vec<u8> = (0..10_000_u32).map(|i| i as u8).collect();

@@ -35,8 +35,9 @@ pub enum AccessError {
     },
     /// The bytes may still be written.
     #[error(
-        "buffer {buffer} is `{mode}`: its bytes may still be written on {place}, and are given out only once they are `producer_synced`; \
-         `.synchronize()` waits for that, and `__hurray__` relays the tensor as it is"
+        "buffer {buffer} is `{mode}`: its bytes may still be written on {place}, and are given out only once they are `{}`; \
+         `.synchronize()` waits for that, and `__hurray__` relays the tensor as it is",
+        SyncMode::ProducerSynced
     )]
     NotReady {
         /// The buffer's index.

@@ -45,7 +45,10 @@ pub enum BufferError {
         place: Place,
     },
     /// Memory of the CPU in another mode than producer-synced (R41).
-    #[error("memory of the cpu is always `producer_synced`, not `{mode}`")]
+    #[error(
+        "memory of the cpu is always `{}`, not `{mode}`",
+        SyncMode::ProducerSynced
+    )]
     CpuMode {
         /// The mode that was stated.
         mode: SyncMode,

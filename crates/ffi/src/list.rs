@@ -137,7 +137,7 @@ impl Handle {
             .store(Arc::into_raw(owner).cast_mut(), Ordering::Release);
     }
 
-    /// The owner and a reference to what is lent, where neither has been let go. For calls that must not run beside a release of this buffer.
+    /// The owner, unless the buffer has been let go. For calls that must not run beside a release of this buffer.
     pub(crate) fn owner(&self) -> Option<&Owner> {
         let owner = self.owner.load(Ordering::Acquire);
         // SAFETY: a non-NULL `owner` is a reference of ours, which lives until a release; the caller's contract with C says that releases of a

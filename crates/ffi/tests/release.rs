@@ -14,8 +14,8 @@ mod tensors;
 
 use std::ffi::{CStr, c_void};
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use hurray_core::memory::AlignedBytes;
@@ -509,6 +509,105 @@ fn a_callback_and_a_python_object_are_let_go_once() {
     assert_eq!(Arc::strong_count(&object), 2);
     drop(buffer);
     assert_eq!(Arc::strong_count(&object), 1);
+}
+
+/// What a release function finds when it comes back to the library that called it.
+struct Returns {
+    list: AtomicPtr<HurrayBufferList>,
+    statuses: Mutex<Vec<i32>>,
+}
+
+unsafe extern "C" fn come_back(_: *mut c_void, context: *mut c_void) {
+    let returns = unsafe { &*context.cast::<Returns>() };
+    let list = returns.list.load(Ordering::SeqCst);
+    let mut len = 0;
+    let mut desc: HurrayBufferDesc = unsafe { std::mem::zeroed() };
+    desc.struct_size = size_of::<HurrayBufferDesc>() as u32;
+    let mut buffer = ptr::null_mut();
+    let statuses = [
+        unsafe { hurray_buffer_list_len(list, &raw mut len) },
+        unsafe { hurray_buffer_list_release(list, 0, HURRAY_NO_STREAM) },
+        unsafe { hurray_buffer_list_release(list, 1, HURRAY_NO_STREAM) },
+        unsafe { hurray_buffer_from_ptr(&raw const desc, &raw mut buffer) },
+        unsafe { hurray_buffer_destroy(&raw mut buffer) },
+    ];
+    returns.statuses.lock().unwrap().extend(statuses);
+}
+
+/// Nothing is locked and nothing half done while another library's function runs.
+#[test]
+fn a_release_function_may_come_back() {
+    let returns = Box::new(Returns {
+        list: AtomicPtr::new(ptr::null_mut()),
+        statuses: Mutex::default(),
+    });
+    let context = ptr::from_ref(&*returns).cast_mut().cast();
+    let (second, count) = counted(64);
+    let mut bytes = AlignedBytes::zeroed(64).unwrap();
+    let callback = unsafe { Callback::new(ptr::null_mut(), context, Some(come_back)) };
+    let (ready, flags) = (Readiness::Ready, BufferFlags::empty());
+    let first = unsafe {
+        let owner = Owner::Callback(callback);
+        Buffer::from_owner(bytes.as_mut_ptr(), 64, Place::HOST, ready, flags, owner)
+    };
+    let descriptor = TensorDescriptor {
+        layout: Layout::Private(hurray_core::PrivateLayout {
+            tag: hurray_core::PrivateTag::new(0xF0).unwrap(),
+            id: 7,
+            data: Vec::new(),
+        }),
+        buffers: [host_row(64); 2].as_slice().into(),
+        ..tensors::plain(ElementType::Uint8, &[64], host_row(64))
+    };
+    let tensor = Tensor::new(descriptor, [first.unwrap(), second].as_slice()).unwrap();
+    let (mut list, _) = exported(&tensor);
+    drop(tensor);
+    returns.list.store(list, Ordering::SeqCst);
+    assert_eq!(
+        unsafe { hurray_buffer_list_release(list, 0, HURRAY_NO_STREAM) },
+        HURRAY_OK
+    );
+    assert_eq!(
+        *returns.statuses.lock().unwrap(),
+        [
+            HURRAY_OK,
+            HURRAY_ERR_RELEASED,
+            HURRAY_OK,
+            HURRAY_OK,
+            HURRAY_OK
+        ]
+    );
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+    assert_eq!(
+        unsafe { hurray_buffer_list_destroy(&raw mut list) },
+        HURRAY_OK
+    );
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+}
+
+/// An owner that panics keeps no other one from being let go.
+#[test]
+fn a_panic_among_owners_loses_none() {
+    struct Bomb(#[expect(dead_code, reason = "held")] AlignedBytes);
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("an owner's drop");
+        }
+    }
+    let [(first, before), _, (third, after)] = SIZES.map(counted);
+    let mut bytes = AlignedBytes::zeroed(SIZES[1]).unwrap();
+    let address = bytes.as_mut_ptr();
+    let (ready, flags) = (Readiness::Ready, BufferFlags::empty());
+    let owner = Owner::Rust(Box::new(Bomb(bytes)));
+    let second = unsafe { Buffer::from_owner(address, SIZES[1], Place::HOST, ready, flags, owner) };
+    let descriptor = quantized(SIZES.map(host_row));
+    let buffers = [first, second.unwrap(), third];
+    let (mut list, _) = exported(&Tensor::new(descriptor, buffers.as_slice()).unwrap());
+    drop(buffers);
+    let status = unsafe { hurray_buffer_list_destroy(&raw mut list) };
+    assert_eq!((status, list), (HURRAY_ERR_INTERNAL, ptr::null_mut()));
+    assert_eq!(before.load(Ordering::SeqCst), 1);
+    assert_eq!(after.load(Ordering::SeqCst), 1);
 }
 
 #[test]

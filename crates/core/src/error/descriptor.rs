@@ -263,7 +263,10 @@ pub enum DescriptorError {
         alignment: u32,
     },
     /// Host memory that is not synchronised by its producer (R41).
-    #[error("buffer {row}: sync mode {mode} on the host, which takes producer_synced only")]
+    #[error(
+        "buffer {row}: sync mode {mode} on the host, which takes {} only",
+        SyncMode::ProducerSynced
+    )]
     HostSyncMode {
         /// The row.
         row: usize,

@@ -239,7 +239,7 @@ fn release_buffer(buffer: Buffer, stream: usize) -> Result<(), (Buffer, Failure)
         return Ok(());
     }
     let (region, lent, owner) = buffer.into_parts();
-    let failure = match Arc::try_unwrap(owner) {
+    let (owner, failure) = match Arc::try_unwrap(owner) {
         Ok(Owner::Slot(slot)) => match slot.release_after(stream) {
             // The event goes back after its buffer here: before, a failure could not be undone.
             Ok(()) => return Ok(()),
@@ -250,7 +250,6 @@ fn release_buffer(buffer: Buffer, stream: usize) -> Result<(), (Buffer, Failure)
             return Err((Buffer::from_parts(region, lent, shared), RELEASE_AFTER));
         }
     };
-    let (owner, failure) = failure;
     Err((Buffer::from_parts(region, lent, Arc::new(owner)), failure))
 }
 
