@@ -296,7 +296,7 @@ int32_t hurray_buffer_destroy(struct HurrayBuffer **buffer);
 // happened. Descriptor and buffers are not checked against each other: the consumer does.
 //
 // # Safety
-// * `buffers` is an array of `len` live buffers, or NULL if `len` is 0; `out` is NULL or a variable.
+// * `buffers` is an array of `len` live buffers which nobody else uses meanwhile, or NULL if `len` is 0; `out` is NULL or a variable.
 // * `descriptor` has `descriptor_len` readable bytes, or is NULL if that is 0.
 int32_t hurray_buffer_list_new(struct HurrayBuffer **buffers,
                                uint64_t len,
