@@ -3,7 +3,7 @@
 #   make demo     real weights cross from a producer to a consumer, no byte copied
 #   make test     lint, then every test; the seconds of each part at the end
 #   make bench    the device layer, then side by side with NumPy, torch, tvm-ffi and pyhurray 0.1.0
-#   make lint     formatting, warnings, and whether hurray.h is what the source gives
+#   make lint     formatting, warnings (of the documentation too), and whether hurray.h is what the source gives
 #   make header   writes hurray.h anew
 #
 # TORCH=0 leaves PyTorch out (5 GB); PYTHON=... names another interpreter, 3.11 or newer.
@@ -81,6 +81,7 @@ lint-format: $(VENV)/.tools
 lint-warnings: $(VENV)/.created
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked $(INTEROP) --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --workspace --no-deps
 
 lint-header: $(CBINDGEN)
 	$(HEADER) --verify crates/ffi || { echo "hurray.h is stale: run make header" >&2; exit 1; }
