@@ -149,7 +149,6 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         drop(self.take());
-        drop(self.take_lent());
     }
 }
 
@@ -337,19 +336,30 @@ fn handles(block: NonNull<Header>) -> NonNull<Handle> {
     unsafe { block.byte_add(HANDLES) }.cast()
 }
 
-impl Drop for BufferList {
+/// The memory of a block without handles.
+struct Block(NonNull<Header>);
+
+impl Drop for Block {
     fn drop(&mut self) {
-        let header = self.header();
+        // SAFETY: the header is initialised until this drops it below.
+        let header = unsafe { self.0.as_ref() };
         let layout = block_layout(header.room, header.context.descriptor_len as usize);
-        let handles = ptr::slice_from_raw_parts_mut(handles(self.block).as_ptr(), header.len);
-        // SAFETY: `len` handles are initialised, and nothing uses them after this.
-        unsafe { ptr::drop_in_place(handles) };
         // SAFETY: the header is initialised, and only its memory is used after this.
-        unsafe { ptr::drop_in_place(self.block.as_ptr()) };
+        unsafe { ptr::drop_in_place(self.0.as_ptr()) };
         // The layout was one when the block was made.
         if let Some(layout) = layout {
             // SAFETY: the block came from `alloc` with the layout of the same two numbers, which never change.
-            unsafe { dealloc(self.block.as_ptr().cast(), layout.block) };
+            unsafe { dealloc(self.0.as_ptr().cast(), layout.block) };
         }
+    }
+}
+
+impl Drop for BufferList {
+    fn drop(&mut self) {
+        let handles = ptr::slice_from_raw_parts_mut(handles(self.block).as_ptr(), self.len());
+        // Goes after the handles, also where an owner panics.
+        let _block = Block(self.block);
+        // SAFETY: `len` handles are initialised, and nothing uses them after this.
+        unsafe { ptr::drop_in_place(handles) };
     }
 }

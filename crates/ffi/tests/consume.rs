@@ -15,10 +15,10 @@ mod tensors;
 use std::ptr;
 use std::sync::Arc;
 
-use hurray_core::{DeviceTag, ElementType, MemoryClass, SyncMode};
+use hurray_core::{DeviceTag, ElementType, MemoryClass, SyncMode, TensorDescriptor};
 use hurray_ffi::abi::{HURRAY_DECLARED, HurrayApi, HurrayBufferInfo, HurrayCapsuleContext};
 use hurray_ffi::access::{AccessError, Reach};
-use hurray_ffi::{ConsumeError, Item, Readiness, Tensor, TensorError, consume};
+use hurray_ffi::{BufferList, ConsumeError, Item, Readiness, Tensor, TensorError, consume};
 use producer::{List, Log, destroy};
 use tensors::{SIZES, cuda_row, host_row, host_tensor, plain, quantized};
 
@@ -61,6 +61,44 @@ fn our_own_list_comes_back_as_it_went() {
         assert_eq!(got.as_ptr(), sent.as_ptr());
         assert_eq!(got.handle(), sent.handle());
     }
+}
+
+/// What a context says is judged, also where it stands before a list of ours and is not its own.
+#[test]
+fn a_planted_context_of_our_own_list_is_judged_for_itself() {
+    let sent = host_tensor();
+    let planted = |descriptor: &TensorDescriptor, check: fn(Result<Item, ConsumeError>)| {
+        let list = sent.export().unwrap();
+        let bytes = descriptor.encode().unwrap();
+        let context = HurrayCapsuleContext {
+            descriptor: bytes.as_ptr(),
+            descriptor_len: bytes.len() as u64,
+            ..unsafe { *list.context().as_ptr() }
+        };
+        let list = list.into_raw();
+        let result = unsafe { consume(list.as_ptr(), &raw const context) };
+        if result.is_err() {
+            drop(unsafe { BufferList::from_raw(list) });
+        }
+        check(result);
+    };
+    let mut wider = TensorDescriptor::clone(sent.descriptor());
+    wider.buffers[0].byte_size += 1;
+    planted(&wider, |result| {
+        let error = result.unwrap_err();
+        assert!(
+            matches!(
+                error,
+                ConsumeError::Tensor(TensorError::TooSmall { buffer: 0, .. })
+            ),
+            "{error}"
+        );
+    });
+    let mut other = TensorDescriptor::clone(sent.descriptor());
+    other.shape = [2, 128].as_slice().into();
+    planted(&other, |result| {
+        assert_eq!(tensor(result.unwrap()).descriptor().shape[..], [2, 128]);
+    });
 }
 
 #[test]

@@ -447,33 +447,71 @@ fn a_ready_buffer_needs_no_wait() {
     );
 }
 
-/// A function that fails changes nothing: a list that can let go of one buffer only lets go of none.
-#[test]
-fn a_list_that_is_ours_in_part_is_not_let_go_in_part() {
-    let list = List::new(&[&quantized(SIZES.map(host_row))]);
-    let log = Arc::clone(&list.log);
-    let (list, context) = list.into_capsule();
-    let foreign = unsafe { consume(list, context) }.unwrap();
-    let (own, counts) = counted_tensor();
+fn group(members: Vec<Item>) -> Composite {
     let head = TensorDescriptor {
         layout: Layout::Composite(CompositeHead {
             rule: CompositionRule::Group,
-            member_count: 2,
+            member_count: members.len() as u32,
         }),
         buffers: [].as_slice().into(),
         ..tensors::plain(ElementType::Uint8, &[], host_row(0))
     };
-    let both = Composite::new(head, vec![foreign, Item::Tensor(own)]).unwrap();
-    let mut list = both.export().unwrap().into_raw().as_ptr();
-    drop(both);
-    let status = unsafe { hurray_buffer_list_release_after(&raw mut list, 5) };
-    assert_eq!(status, HURRAY_ERR_UNSUPPORTED);
-    assert!(log.releases.lock().unwrap().is_empty());
-    assert_eq!(values(&counts), [0, 0, 0]);
-    let status = unsafe { hurray_buffer_list_destroy(&raw mut list) };
-    assert_eq!(status, HURRAY_OK);
-    assert_eq!(log.counts(), [1, 1, 1]);
-    assert_eq!(values(&counts), [1, 1, 1]);
+    Composite::new(head, members).unwrap()
+}
+
+/// A function that fails changes nothing: a list that can let go of one buffer only lets go of none, wherever that one stands.
+#[test]
+fn a_list_that_is_ours_in_part_is_not_let_go_in_part() {
+    for own_first in [true, false] {
+        let list = List::new(&[&quantized(SIZES.map(host_row))]);
+        let log = Arc::clone(&list.log);
+        let (list, context) = list.into_capsule();
+        let foreign = unsafe { consume(list, context) }.unwrap();
+        let (own, counts) = counted_tensor();
+        let mut members = vec![foreign, Item::Tensor(own)];
+        if own_first {
+            members.reverse();
+        }
+        let both = group(members);
+        let mut list = both.export().unwrap().into_raw().as_ptr();
+        drop(both);
+        let status = unsafe { hurray_buffer_list_release_after(&raw mut list, 5) };
+        assert_eq!(status, HURRAY_ERR_UNSUPPORTED);
+        assert!(log.releases.lock().unwrap().is_empty());
+        assert_eq!(values(&counts), [0, 0, 0]);
+        let status = unsafe { hurray_buffer_list_destroy(&raw mut list) };
+        assert_eq!(status, HURRAY_OK);
+        assert_eq!(log.counts(), [1, 1, 1]);
+        assert_eq!(values(&counts), [1, 1, 1]);
+    }
+}
+
+/// Another holder's work may run on another stream.
+#[test]
+fn a_list_of_which_a_view_is_held_is_not_let_go_after_a_stream() {
+    for held in 0..3 {
+        let list = List::new(&[&quantized(SIZES.map(host_row))]);
+        let log = Arc::clone(&list.log);
+        let (list, context) = list.into_capsule();
+        let got = tensor(unsafe { consume(list, context) }.unwrap());
+        let view = got.buffers()[held].slice(0, 8).unwrap();
+        let (mut list, _) = exported(&got);
+        drop(got);
+        let status = unsafe { hurray_buffer_list_release_after(&raw mut list, 5) };
+        assert_eq!(status, HURRAY_ERR_UNSUPPORTED);
+        assert!(log.releases.lock().unwrap().is_empty());
+        drop(view);
+        let status = unsafe { hurray_buffer_list_release_after(&raw mut list, 5) };
+        assert_eq!((status, list), (HURRAY_OK, ptr::null_mut()));
+        assert_eq!(log.counts(), [1, 1, 1]);
+        assert!(
+            log.releases
+                .lock()
+                .unwrap()
+                .iter()
+                .all(|release| release.1 == 5)
+        );
+    }
 }
 
 static CALLED: AtomicUsize = AtomicUsize::new(0);

@@ -6,6 +6,7 @@ use std::cell::Cell;
 
 thread_local! {
     static ALLOCATED: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    static FREED: Cell<usize> = const { Cell::new(0) };
 }
 
 struct Counting;
@@ -20,6 +21,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        FREED.set(FREED.get().saturating_add(layout.size()));
         // SAFETY: `memory` came from `alloc` above with this layout, so from the system allocator.
         unsafe { System.dealloc(memory, layout) }
     }
@@ -31,7 +33,14 @@ static ALLOCATOR: Counting = Counting;
 /// Calls and bytes that `f` allocates on this thread, and what it gives.
 pub(crate) fn allocated<T>(f: impl FnOnce() -> T) -> (usize, usize, T) {
     ALLOCATED.set((0, 0));
+    FREED.set(0);
     let value = f();
     let (calls, bytes) = ALLOCATED.get();
     (calls, bytes, value)
+}
+
+/// Bytes that were given back on this thread since the last [`allocated`] began.
+#[allow(dead_code, reason = "each test crate uses its part")]
+pub(crate) fn freed() -> usize {
+    FREED.get()
 }
