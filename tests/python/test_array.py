@@ -8,7 +8,7 @@ import weakref
 import ml_dtypes
 import numpy as np
 import pytest
-from placed import aligned
+from placed import aligned, at
 
 import hurray
 
@@ -130,6 +130,18 @@ def test_the_array_keeps_the_memory_alive():
     del found
     gc.collect()
     assert reference() is None
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_the_array_is_read_only_where_the_source_is(dtype):
+    """By `__array__` itself: np.asarray prefers the buffer protocol where the type has a code."""
+    array = at(0, (4,), dtype)
+    assert hurray.from_numpy(array, copy=False).__array__().flags.writeable
+    array.flags.writeable = False
+    tensor = hurray.from_numpy(array, copy=False)
+    assert not tensor.__array__().flags.writeable
+    assert not np.asarray(tensor).flags.writeable
+    assert tensor.__array__(copy=True).flags.writeable
 
 
 def test_dtype_casts_and_reports():

@@ -8,7 +8,7 @@ import weakref
 import foreign_producer as foreign
 import numpy as np
 import pytest
-from foreign_producer import Api, Context, Info, Offer
+from foreign_producer import Api, Buffer, Context, Info, Offer, Producer
 from placed import aligned
 
 import hurray
@@ -217,3 +217,21 @@ def test_an_exception_on_its_way_survives_a_capsule_that_dies():
 
     with pytest.raises(ZeroDivisionError):
         hurray.from_hurray(Raises())
+
+
+@pytest.mark.parametrize("hold", [lambda t: t, lambda t: t.__hurray__()])
+def test_an_exception_on_its_way_survives_what_another_producer_takes_back(hold):
+    """An argument that a failing call lets go of dies while the exception is on its way."""
+
+    def foreign():
+        tensor = hurray.from_numpy(aligned(64))
+        buffers = [Buffer.of(np.asarray(tensor))]
+        producer = Producer(tensor.descriptor.encode(), buffers, keep=tensor)
+        return producer, hold(hurray.from_hurray(producer.offer()))
+
+    producer, last = foreign()
+    lent = [last]
+    del last
+    with pytest.raises(TypeError, match=r"has no len\(\)"):
+        len(lent.pop())
+    assert producer.calls.destroyed == 1

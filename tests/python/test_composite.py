@@ -291,3 +291,21 @@ def test_streams():
     assert partition().__hurray__(stream=1)
     with pytest.raises(ValueError, match="legacy"):
         partition().__hurray__(stream=0)
+
+
+def test_a_member_that_is_not_ready_is_relayed_and_not_ordered():
+    array = aligned(64)
+    row = {"device_tag": 1, "memory_class": 1, "sync_mode": 1}
+    descriptor = hurray.Tensor(array, hurray.uint8, [64]).descriptor.encode()
+    buffers = [Buffer.of(array, event=1, **row)]
+    producer = Producer(with_row(descriptor, 0, rank=1, **row), buffers, keep=array)
+    members = [hurray.from_numpy(array), hurray.from_hurray(producer.offer())]
+    inner = hurray.Composite("group", shape=[64], dtype=hurray.uint8, members=members)
+    outer = hurray.Composite("group", shape=[64], dtype=hurray.uint8, members=[inner])
+    for composite in (inner, outer):
+        assert composite.__hurray__(stream=-1)
+        with pytest.raises(hurray.UnsupportedError, match="event"):
+            composite.__hurray__(stream=1)
+    (relayed,) = hurray.from_hurray(outer).members
+    assert relayed.members[1].buffer_handles[0].sync_mode == "event"
+    assert producer.calls.events_released == []

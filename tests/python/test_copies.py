@@ -175,4 +175,7 @@ def test_a_task_that_outlives_the_block_is_not_seen():
         await task
         return log
 
-    assert asyncio.run(main()) == []
+    # Another block is open all the while, so that copies are looked at.
+    with hurray.copies() as outer:
+        assert asyncio.run(main()) == []
+    assert [copy.bytes for copy in outer] == [7]

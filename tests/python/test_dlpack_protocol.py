@@ -322,6 +322,11 @@ def test_a_tensor_of_ours_is_itself() -> None:
     assert np.asarray(copied).ctypes.data != np.asarray(source).ctypes.data
 
 
+def test_a_tensor_of_ours_is_not_itself_elsewhere() -> None:
+    with pytest.raises(BufferError):
+        hurray.from_dlpack(tensor(), device="cuda:0")
+
+
 def test_a_constructor_takes_any_producer(torch: Any) -> None:
     weights = torch.arange(16.0)
     made = hurray.Tensor(weights, hurray.float32, [4, 4])

@@ -257,6 +257,26 @@ def test_a_native_thread_that_lets_go_while_and_after_python_ends(native):
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
+def test_a_native_thread_that_waits_for_the_interpreter_when_it_ends(native):
+    """The thread asked before the door closed: hurray's handler waits until it has come through."""
+    result = run(
+        f"""
+        import atexit
+        lists = [list_of(quantized()) for _ in range(200)]
+        given = (ctypes.c_void_p * 200)(*[list_.value for _, list_ in lists])
+        destroy = ctypes.cast(lists[0][0].list_destroy, ctypes.c_void_p)
+        # Functions of a PyDLL keep the interpreter.
+        native, libc = ctypes.PyDLL({str(native)!r}), ctypes.PyDLL(None)
+        sys.setswitchinterval(1000)
+        def handler():
+            native.let_go_slowly(destroy, given)
+            libc.usleep(100_000)
+        atexit.register(handler)
+        """
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
 def test_a_thread_that_is_still_in_another_library_when_python_has_ended(native):
     result = run(
         f"""

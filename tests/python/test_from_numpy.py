@@ -289,6 +289,29 @@ def test_a_reversed_slice_decision_19():
     assert np.array_equal(np.asarray(tensor), part)
 
 
+def test_a_base_that_lies_elsewhere_decision_19():
+    """An array keeps its place when the array it is a view of is given other memory."""
+    memory = aligned(1 << 22, offset=4)
+    base = np.frombuffer(memoryview(memory), np.uint8)
+    part = base[:]
+    base.__setstate__((1, (16,), np.dtype(np.uint8), False, bytes(16)))
+    assert part.base is base and address(part) == address(memory)
+    with pytest.raises(hurray.CopyRequiredError, match="aligned to 4 bytes"):
+        hurray.from_numpy(part, copy=False)
+
+
+def test_a_view_made_by_hand_reaches_no_further_than_itself_decision_19():
+    whole = at(0, (64,))
+    # Such a view does not say which array it lies in.
+    part = np.lib.stride_tricks.as_strided(whole[1:], (8,), (8,))
+    assert not isinstance(part.base, np.ndarray)
+    with pytest.raises(hurray.CopyRequiredError, match="aligned to 4 bytes"):
+        hurray.from_numpy(part, copy=False)
+    assert np.array_equal(np.asarray(hurray.from_numpy(part)), whole[1:17:2])
+    overlapping = np.lib.stride_tricks.as_strided(whole, (8, 4), (4, 4))
+    assert np.array_equal(np.asarray(hurray.from_numpy(overlapping, copy=False)), overlapping)
+
+
 def test_copy_true_always_copies():
     array = at(0, (4, 4))
     with hurray.copies() as log:
@@ -357,6 +380,48 @@ def test_subclasses(tmp_path):
     assert part.descriptor.byte_offset == 12
     del mapped
     assert np.asarray(tensor)[1023] == 1023
+
+
+def test_masked_arrays_give_their_data_and_records_are_refused():
+    """As np.asarray has it: the mask is another array."""
+    masked = np.ma.array(at(0, (4,)), mask=[0, 0, 1, 1])
+    tensor = hurray.from_numpy(masked, copy=False)
+    assert np.array_equal(np.asarray(tensor), [0, 1, 2, 3])
+    for records in (np.zeros(4, "u1,f4"), np.zeros(4, "u1,f4").view(np.recarray)):
+        with pytest.raises(hurray.UnsupportedError, match=r"void|record"):
+            hurray.from_numpy(records)
+
+
+def test_an_array_that_is_lent_is_not_resized():
+    with hurray.aligned_allocator():
+        array = np.zeros(100, np.uint8)
+    tensor = hurray.from_numpy(array, copy=False)
+    with pytest.raises(ValueError, match="resize"):
+        array.resize(10_000_000)
+    del tensor
+    array.resize(10_000)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 63, 64, 65, 1000, 1001, 1007])
+@pytest.mark.parametrize(
+    "scalar", [np.bool_, ml_dtypes.int2, ml_dtypes.uint2, ml_dtypes.int4, ml_dtypes.uint4]
+)
+def test_runs_of_narrow_elements_are_packed_and_unpacked(scalar, count):
+    array = (np.arange(count) % 7 % 2).astype(scalar)
+    tensor = hurray.from_numpy(array)
+    assert np.array_equal(np.asarray(tensor), array)
+    bits = 1 if scalar is np.bool_ else int(scalar.__name__[-1])
+    values = np.asarray(array.astype(np.uint8))
+    wide = (values[:, None] >> np.arange(bits)) & 1
+    expected = np.packbits(wide.astype(np.uint8), bitorder="little")
+    assert np.array_equal(np.asarray(tensor.buffer(0)), expected)
+
+
+@pytest.mark.parametrize("size", [(32 << 20) - 1, 32 << 20, (37 << 20) + 3])
+def test_a_copy_of_many_parts_has_all_bytes(size):
+    whole = np.frombuffer(memoryview(aligned(size, offset=1)), np.uint8)
+    whole[:] = np.arange(size, dtype=np.uint32) * 2654435761 >> 24
+    assert np.array_equal(np.asarray(hurray.from_numpy(whole)), whole)
 
 
 def test_a_large_copy_lets_other_threads_run():

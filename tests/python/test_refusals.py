@@ -97,6 +97,24 @@ def test_a_tensor_made_of_bytes_that_are_not_ready_is_not_ready():
         again.buffer(0)
 
 
+def test_bytes_that_are_not_ready_are_not_copied_either():
+    """Elements between boundaries would have to be copied to be a buffer of their own."""
+    array, row = aligned(64), {**PINNED, "sync_mode": foreign.EVENT}
+    plain = hurray.Tensor(array, hurray.float32, [15], byte_offset=4)
+    descriptor = with_row(plain.descriptor.encode(), 0, rank=1, **row)
+    producer = Producer(descriptor, [Buffer.of(array, event=1, **row)], keep=array)
+    scales = hurray.from_hurray(producer.offer())
+    with hurray.copies() as log, pytest.raises(hurray.UnsupportedError, match="event"):
+        hurray.Tensor(
+            aligned(15),
+            hurray.int8,
+            [15, 1],
+            aux_buffers=[scales],
+            quantization=hurray.PerChannelAffine.symmetric(0, 1),
+        )
+    assert log == []
+
+
 def test_one_buffer_that_is_not_ready():
     """The mode is each buffer's own: the codes can be read while the scales are on their way."""
     codes, scales = aligned(64), aligned(16)

@@ -174,6 +174,23 @@ def test_each_aux_buffer_is_shared_or_copied_on_its_own():
     assert address(tensor.buffer(1)) == scales.ctypes.data
 
 
+@pytest.mark.parametrize("wrap", [lambda array: array, hurray.from_numpy])
+def test_an_aux_buffer_begins_with_its_own_bytes_decision_19(wrap):
+    """Only the first buffer may begin before its elements: the format has one byte_offset."""
+    scales = aligned(64).view(np.float32)
+    scales[:] = np.arange(16)
+    with hurray.copies() as log:
+        tensor = hurray.Tensor(
+            aligned(16),
+            hurray.int8,
+            [4, 4],
+            aux_buffers=[wrap(scales[1:5])],
+            quantization=hurray.PerChannelAffine.symmetric(0, 1),
+        )
+    assert [(copy.bytes, copy.reason) for copy in log] == [(16, "alignment")]
+    assert np.asarray(tensor.buffer(1)).view(np.float32).tolist() == [1, 2, 3, 4]
+
+
 def test_a_buffer_of_a_map(tmp_path):
     path = tmp_path / "data"
     path.write_bytes(bytes(range(256)) * 16)

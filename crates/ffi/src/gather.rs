@@ -239,14 +239,17 @@ fn copy_narrow(
     };
     let one_run = outer.is_empty() && stride == 1;
     let origin = elements.origin as usize;
-    match (elements.width.bits(), elements.spacing, target) {
-        (1, Spacing::BytePerElement, Spacing::Packed) if one_run => {
-            pack_booleans(&elements.bytes[origin..origin + n], copy);
-        }
-        (1, Spacing::Packed, Spacing::BytePerElement) if one_run => {
-            unpack_booleans(&elements.bytes[origin..origin + n.div_ceil(8)], copy);
-        }
-        (bits, ..) => {
+    let run = |len: usize| &elements.bytes[origin..origin + len];
+    let packs = (elements.spacing, target) == (Spacing::BytePerElement, Spacing::Packed);
+    let unpacks = (elements.spacing, target) == (Spacing::Packed, Spacing::BytePerElement);
+    match elements.width.bits() {
+        1 if one_run && packs => pack_booleans(run(n), copy),
+        2 if one_run && packs => pack::<4>(run(n), copy),
+        4 if one_run && packs => pack::<2>(run(n), copy),
+        1 if one_run && unpacks => unpack_booleans(run(n.div_ceil(8)), copy),
+        2 if one_run && unpacks => unpack::<4>(run(n.div_ceil(4)), copy),
+        4 if one_run && unpacks => unpack::<2>(run(n.div_ceil(2)), copy),
+        bits => {
             let mut writer = Writer {
                 copy,
                 spacing: target,
@@ -325,20 +328,75 @@ const fn booleans(bytes: u64) -> u64 {
     (((bytes & LOW) + LOW) | bytes) >> 7 & 0x0101_0101_0101_0101
 }
 
+/// Bit i is whether byte i is not 0. Shifts rather than a product, which no vector unit of x86-64-v1 has.
+const fn packed_booleans(eight: [u8; 8]) -> u8 {
+    // Byte i holds 0 or 1; each step brings twice as many of them together, at the low end of as many bytes.
+    let mut bits = booleans(u64::from_le_bytes(eight));
+    bits |= bits >> 7;
+    bits |= bits >> 14;
+    bits |= bits >> 28;
+    bits as u8
+}
+
 fn pack_booleans(source: &[u8], packed: &mut [u8]) {
-    for (source, packed) in source.chunks(8).zip(packed) {
+    let (eights, rest) = source.as_chunks::<8>();
+    for (&eight, packed) in eights.iter().zip(&mut *packed) {
+        *packed = packed_booleans(eight);
+    }
+    if let (false, Some(last)) = (rest.is_empty(), packed.last_mut()) {
         let mut eight = [0; 8];
-        eight[..source.len()].copy_from_slice(source);
-        // Byte i holds 0 or 1; the product brings it to bit 56 + i, and no two of its terms meet on the way.
-        let product = booleans(u64::from_le_bytes(eight)).wrapping_mul(0x0102_0408_1020_4080);
-        *packed = (product >> 56) as u8;
+        eight[..rest.len()].copy_from_slice(rest);
+        *last = packed_booleans(eight);
     }
 }
 
 fn unpack_booleans(packed: &[u8], target: &mut [u8]) {
-    for (&packed, target) in packed.iter().zip(target.chunks_mut(8)) {
+    let spread = |packed: u8| {
         let spread = (u64::from(packed) * 0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
-        target.copy_from_slice(&booleans(spread).to_le_bytes()[..target.len()]);
+        booleans(spread).to_le_bytes()
+    };
+    let (eights, rest) = target.as_chunks_mut::<8>();
+    for (&packed, eight) in packed.iter().zip(eights) {
+        *eight = spread(packed);
+    }
+    if let Some(&last) = packed.last() {
+        let len = rest.len();
+        rest.copy_from_slice(&spread(last)[..len]);
+    }
+}
+
+/// Packs elements of 8 / `COUNT` bits, `COUNT` to a byte.
+fn pack<const COUNT: usize>(source: &[u8], packed: &mut [u8]) {
+    let bits = (8 / COUNT) as u32;
+    let joined = |elements: &[u8]| {
+        let places = elements.iter().zip(0..);
+        places.fold(0, |byte, (&element, place)| {
+            byte | (element & mask(bits)) << (place * bits)
+        })
+    };
+    let (whole, rest) = source.as_chunks::<COUNT>();
+    for (elements, packed) in whole.iter().zip(&mut *packed) {
+        *packed = joined(elements);
+    }
+    if let (false, Some(last)) = (rest.is_empty(), packed.last_mut()) {
+        *last = joined(rest);
+    }
+}
+
+/// Undoes [`pack`].
+fn unpack<const COUNT: usize>(packed: &[u8], target: &mut [u8]) {
+    let bits = (8 / COUNT) as u32;
+    let part = |elements: &mut [u8], packed: u8| {
+        for (element, place) in elements.iter_mut().zip(0..) {
+            *element = packed >> (place * bits) & mask(bits);
+        }
+    };
+    let (whole, rest) = target.as_chunks_mut::<COUNT>();
+    for (elements, &packed) in whole.iter_mut().zip(packed) {
+        part(elements, packed);
+    }
+    if let Some(&last) = packed.last() {
+        part(rest, last);
     }
 }
 
@@ -406,6 +464,45 @@ mod tests {
         };
         let packed = gather(&elements, Spacing::Packed).unwrap();
         assert_eq!(packed[..], [0b0101_1110, 1]);
+    }
+
+    #[test]
+    fn runs_of_every_length_and_narrow_width() {
+        for (bits, len) in [1, 2, 4]
+            .into_iter()
+            .flat_map(|bits| (0..70).map(move |len| (bits, len)))
+        {
+            let values: Vec<u8> = (0..len).map(|i| (i * 37 % 11) as u8 & mask(bits)).collect();
+            let mut expected = vec![0; (len * bits as usize).div_ceil(8)];
+            for (i, value) in values.iter().enumerate() {
+                expected[i * bits as usize / 8] |= value << (i * bits as usize % 8);
+            }
+            let run = |bytes, spacing, target| {
+                let elements = Elements {
+                    bytes,
+                    origin: 0,
+                    shape: &[len as u64],
+                    strides: &[1],
+                    width: width(bits),
+                    spacing,
+                };
+                gather(&elements, target).unwrap().to_vec()
+            };
+            let packed = run(&values, Spacing::BytePerElement, Spacing::Packed);
+            assert_eq!(packed, expected, "{len} elements of {bits} bits");
+            assert_eq!(
+                run(&packed, Spacing::Packed, Spacing::BytePerElement),
+                values
+            );
+            // Bits that the elements do not have count for nothing.
+            if bits > 1 {
+                let dirty: Vec<u8> = values.iter().map(|value| value | 0xF0).collect();
+                assert_eq!(
+                    run(&dirty, Spacing::BytePerElement, Spacing::Packed),
+                    expected
+                );
+            }
+        }
     }
 
     #[test]

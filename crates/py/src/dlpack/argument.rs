@@ -49,7 +49,7 @@ pub(super) fn device(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<DLDevi
     }))
 }
 
-/// Checks that `stream` is one that a consumer on `device` may name (`sync.md`).
+/// Checks that `stream` is one that a consumer on `device` may name: by the array API standard, 0 is ambiguous on CUDA.
 pub(super) fn check_stream(stream: Option<&Bound<'_, PyAny>>, device: DLDevice) -> PyResult<()> {
     let Some(value) = stream else {
         return Ok(());

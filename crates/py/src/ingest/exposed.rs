@@ -27,7 +27,8 @@ pub(crate) fn buffer(
     bytes_of(object.py(), &tensor, may_be_offset, call)
 }
 
-/// A tensor over the memory of an object of another library, by the first protocol of `sync.md`'s order that it speaks.
+/// A tensor over the memory of an object of another library, by the first protocol that it speaks of those that
+/// `docs/python.md` lists.
 fn import(object: &Bound<'_, PyAny>, call: &'static str) -> PyResult<hurray_ffi::Tensor> {
     let py = object.py();
     if numpy::is_array(object) {

@@ -408,7 +408,7 @@ impl Tensor {
 /// Whether `stream`, an argument that is not None, is more than -1, which asks for nothing.
 ///
 /// # Errors
-/// `ValueError` for 0, a bool or a number below -1 (`sync.md`), `TypeError` for anything else that is neither a number nor a stream object.
+/// `ValueError` for 0, a bool or a number below -1, `TypeError` for anything else that is neither a number nor a stream object.
 pub(crate) fn names_a_stream(stream: &Bound<'_, PyAny>) -> PyResult<bool> {
     const STREAMS: &str = "1 is the legacy default stream, 2 the per-thread default, larger numbers are handles; \
                            a stream object says which it is, and None or -1 asks for no order";
