@@ -234,7 +234,8 @@ mod tests {
             let mut source = vec![1; len];
             for (part, mark) in source.chunks_mut(PART).zip(2..) {
                 part[0] = mark;
-                part[part.len() / 2..].fill(100 + mark);
+                let middle = part.len() / 2;
+                part[middle..].fill(100 + mark);
             }
             assert!(AlignedBytes::copy_of(&source).unwrap()[..] == source[..]);
         }
