@@ -25,12 +25,15 @@ mod shard;
 mod statistics;
 mod tensor;
 
+use pyo3::exceptions::PyImportError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 
 /// The native part of `hurray`.
 #[pymodule]
 #[pyo3(name = "_hurray")]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    check_interpreter()?;
     aligned_allocator::register(module)?;
     buffer_handle::register(module)?;
     capsule::register(module)?;
@@ -56,6 +59,21 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("MIN_BUFFER_ALIGNMENT", hurray_core::MIN_BUFFER_ALIGNMENT)?;
     module.add("PAGE_ALIGNMENT", hurray_core::PAGE_ALIGNMENT)?;
     Ok(())
+}
+
+/// Refuses every interpreter but the first. Owners are let go on any thread through CPython's `PyGILState`, which knows no other, and objects that are
+/// made once a process are the first one's. CPython itself refuses from 3.12 on, and only where the other has a lock of its own.
+fn check_interpreter() -> PyResult<()> {
+    const MAIN: i64 = 0;
+    // SAFETY: this thread is attached, as a module's initialisation is.
+    let interpreter = unsafe { ffi::PyInterpreterState_Get() };
+    // SAFETY: the interpreter of an attached thread lives.
+    match unsafe { ffi::PyInterpreterState_GetID(interpreter) } {
+        MAIN => Ok(()),
+        id => Err(PyImportError::new_err(format!(
+            "hurray does not work in subinterpreters: this is interpreter {id}, and a process has hurray in its first one"
+        ))),
+    }
 }
 
 /// Puts a module of its own on `hurray`, importable by its name.
