@@ -282,18 +282,18 @@ def test_dimensions_that_cannot_be(shape):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error"),
+    ("arguments", "error", "words"),
     [
-        ((bytes(16), "float32", [4]), TypeError),
-        ((bytes(16), np.float32, [4]), TypeError),
-        ((bytes(16), hurray.float32, 4), TypeError),
-        ((bytes(16), hurray.float32, ["4"]), TypeError),
-        ((bytes(16), hurray.float32, [4], 3), TypeError),
-        ((bytes(16), hurray.float32, [4], "nowhere"), hurray.InvalidDescriptorError),
+        ((bytes(16), "float32", [4]), TypeError, r"hurray\.float32.* not 'float32'"),
+        ((bytes(16), np.float32, [4]), TypeError, r"hurray\.float32.* not <class 'numpy"),
+        ((bytes(16), hurray.float32, 4), TypeError, r"such as \[4\], not <class 'int'>"),
+        ((bytes(16), hurray.float32, ["4"]), TypeError, "str"),
+        ((bytes(16), hurray.float32, [4], 3), TypeError, "int"),
+        ((bytes(16), hurray.float32, [4], "nowhere"), hurray.InvalidDescriptorError, "nowhere"),
     ],
 )
-def test_arguments_of_another_type(arguments, error):
-    with pytest.raises(error):
+def test_arguments_of_another_type(arguments, error, words):
+    with pytest.raises(error, match=words):
         hurray.Tensor(*arguments)
 
 

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use crate::capsule;
 use crate::descriptor::Descriptor;
-use crate::element_type::{Dtype, dtype};
+use crate::element_type::{Dtype, DtypeArgument, dtype};
 use crate::errors::OrRaise;
 use crate::layout::{self, Layout};
 use crate::owner;
@@ -103,7 +103,7 @@ impl Composite {
     fn py_new(
         composition_rule: &str,
         shape: ShapeArgument,
-        dtype: &Bound<'_, Dtype>,
+        dtype: DtypeArgument,
         members: &Bound<'_, PyAny>,
         combine_op: Option<&str>,
     ) -> PyResult<Self> {
@@ -118,7 +118,7 @@ impl Composite {
             // More members than a head can count have no memory to be in.
             member_count: u32::try_from(members.len()).unwrap_or(u32::MAX),
         });
-        let head = TensorDescriptor::new(dtype.get().element_type(), shape.0, layout, []);
+        let head = TensorDescriptor::new(dtype.0, shape.0, layout, []);
         hurray_ffi::Composite::new(head, members)
             .or_raise()
             .map(Self::new)

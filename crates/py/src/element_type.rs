@@ -1,6 +1,7 @@
 //! `hurray.Dtype` and the module `hurray.dtype`.
 
 use hurray_core::ElementType;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
@@ -183,6 +184,23 @@ fn object(py: Python<'_>, element_type: ElementType) -> PyResult<Py<Dtype>> {
             name: name.unbind(),
         },
     )
+}
+
+/// A dtype argument.
+pub(crate) struct DtypeArgument(pub(crate) ElementType);
+
+impl<'py> FromPyObject<'_, 'py> for DtypeArgument {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match object.cast::<Dtype>() {
+            Ok(dtype) => Ok(Self(dtype.get().element_type())),
+            Err(_) => Err(PyTypeError::new_err(format!(
+                "dtype is a hurray.Dtype, such as hurray.float32 or hurray.dtype.int4, not {}",
+                object.repr()?
+            ))),
+        }
+    }
 }
 
 /// Puts `Dtype`, the module `dtype` and the types of tier 1 on the module.

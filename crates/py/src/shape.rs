@@ -1,6 +1,7 @@
 //! Shapes at the boundary: a sequence of ints in, a tuple out, `None` for a dimension that is not known yet.
 
 use hurray_core::{DYNAMIC, MAX_RANK, Shape};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -14,7 +15,13 @@ impl<'py> FromPyObject<'_, 'py> for ShapeArgument {
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let mut shape = Shape::new();
-        for dimension in object.try_iter()? {
+        let dimensions = object.try_iter().map_err(|_| {
+            PyTypeError::new_err(format!(
+                "a shape is an iterable of ints, such as [{object}], not {}",
+                object.get_type()
+            ))
+        })?;
+        for dimension in dimensions {
             if shape.len() == MAX_RANK {
                 return Err(InvalidDescriptorError::new_err(format!(
                     "a shape has at most {MAX_RANK} dimensions"

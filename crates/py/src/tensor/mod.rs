@@ -20,7 +20,7 @@ use crate::capsule;
 use crate::descriptor::Descriptor;
 use crate::device::{self, Device};
 use crate::dlpack;
-use crate::element_type::{Dtype, dtype};
+use crate::element_type::{Dtype, DtypeArgument, dtype};
 use crate::errors::OrRaise;
 use crate::extension_type::ExtensionType;
 use crate::ingest::torch;
@@ -106,7 +106,7 @@ impl Tensor {
     #[expect(clippy::too_many_arguments, reason = "the sections of a descriptor")]
     fn py_new(
         buffer: &Bound<'_, PyAny>,
-        dtype: &Bound<'_, Dtype>,
+        dtype: DtypeArgument,
         shape: ShapeArgument,
         device: Option<&Bound<'_, PyAny>>,
         aux_buffers: Option<&Bound<'_, PyAny>>,
@@ -118,7 +118,7 @@ impl Tensor {
         byte_offset: Option<u64>,
     ) -> PyResult<Self> {
         let declared = construct::Declared {
-            element_type: dtype.get().element_type(),
+            element_type: dtype.0,
             shape: shape.0,
             layout: match layout {
                 Some(layout) => layout.get().known()?.clone(),
