@@ -15,12 +15,12 @@ impl<'py> FromPyObject<'_, 'py> for ShapeArgument {
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let mut shape = Shape::new();
-        let dimensions = object.try_iter().map_err(|_| {
-            PyTypeError::new_err(format!(
-                "a shape is an iterable of ints, such as [{object}], not {}",
-                object.get_type()
-            ))
-        })?;
+        let Ok(dimensions) = object.try_iter() else {
+            return Err(PyTypeError::new_err(format!(
+                "a shape is an iterable of ints, such as (2, 3), not {}",
+                object.repr()?
+            )));
+        };
         for dimension in dimensions {
             if shape.len() == MAX_RANK {
                 return Err(InvalidDescriptorError::new_err(format!(
