@@ -435,6 +435,10 @@ fn decision_3_codes_with_padded_blocks_are_refused() {
     let mut descriptor = tensor(int8, &[2, 5], block(1, 4, None).encode(), &[24, 16]);
     descriptor.byte_offset = 8;
     assert_eq!(rule(&descriptor), "decision 3");
+    // Nor where the codes do not lie one after the other: one that is repeated three times.
+    let mut repeated = tensor(int8, &[3], block(0, 2, None).encode(), &[4, 8]);
+    repeated.layout = Layout::Strided([0].as_slice().into());
+    assert_eq!(rule(&repeated), "accepted");
     // Where both sizes are one, there is nothing to tell apart: 3 two-bit codes in a byte.
     assert_eq!(
         judge(ElementType::Uint2, &[3], block(0, 2, None), &[1, 8]),

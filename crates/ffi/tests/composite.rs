@@ -139,6 +139,11 @@ fn members_that_do_not_fit_make_no_composite() {
         panic!("another error")
     };
     assert_eq!(error.rule(), "A12");
+    let spoiled = TensorDescriptor {
+        byte_offset: 64,
+        ..head(CompositionRule::Group, &[], 2)
+    };
+    assert!(Composite::new(spoiled, members.clone()).is_err());
     for count in [0, 1, 3] {
         assert!(Composite::new(head(CompositionRule::Group, &[], count), members.clone()).is_err());
     }

@@ -302,6 +302,15 @@ fn a_foreign_event_is_lent_on_and_released_once() {
     assert_eq!(unsafe { hurray_event_release(second, 1) }, HURRAY_OK);
     assert_eq!(log.event_counts(), [0, 1, 0]);
     assert_eq!(log.counts(), [0, 0, 0], "the bytes are let go apart");
+    // A buffer that has been let go took its event along.
+    assert_eq!(
+        unsafe { hurray_buffer_list_release(first, 0, HURRAY_NO_STREAM) },
+        HURRAY_OK
+    );
+    assert_eq!(
+        unsafe { hurray_event_release(first, 0) },
+        HURRAY_ERR_RELEASED
+    );
 
     for mut list in [first, second] {
         assert_eq!(

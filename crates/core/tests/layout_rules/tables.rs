@@ -366,6 +366,14 @@ fn h1_to_h5_hilbert_curves_fit() {
     assert_eq!(fits(&hilbert(33, 2), &[1 << 33, 1 << 33]), "H5");
     assert_eq!(fits(&hilbert(1, 64), &[2; 64]), "accepted");
     assert_eq!(fits(&hilbert(2, 64), &[4; 64]), "H5");
+    assert_eq!(fits(&hilbert(13, 5), &[1 << 13; 5]), "H5");
+    // An order that no curve has costs no time, checked or not.
+    for rank in [0, 1] {
+        let curve = hilbert(u32::MAX, rank);
+        let point = vec![1; rank as usize];
+        assert!(curve.element_offset(&point, &vec![0; point.len()]).is_err());
+        assert!(curve.extent(&point).is_err());
+    }
 }
 
 #[test]
