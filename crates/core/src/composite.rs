@@ -112,6 +112,12 @@ impl Assembler {
         self.open.is_empty() && !self.composite.items.is_empty()
     }
 
+    /// The heads that still wait for members.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.open.len()
+    }
+
     /// Takes the next descriptor in stream order; gives its item number. After an error the composite is lost.
     ///
     /// # Errors

@@ -288,6 +288,13 @@ impl Buffer {
         self.region.flags |= BufferFlags::READ_ONLY;
         self
     }
+
+    /// The same bytes under a row that names another place or mode: to relay, not to read.
+    #[must_use]
+    pub fn declared(mut self) -> Self {
+        self.region.flags |= BufferFlags::DECLARED;
+        self
+    }
 }
 
 impl From<AlignedBytes> for Buffer {

@@ -3,7 +3,9 @@ use std::sync::Arc;
 use hurray_core::composite::Assembler;
 use hurray_core::{CompositeError, Layout, TensorDescriptor};
 
-use crate::{Buffer, BufferList, ListError, Tensor, TensorError};
+use smallvec::SmallVec;
+
+use crate::{Buffer, BufferList, ListError, Tensor, TensorError, tensor};
 
 /// What crosses in one capsule: a tensor, or a composite with all its members.
 #[derive(Clone, Debug)]
@@ -153,5 +155,107 @@ impl Composite {
                 Item::Composite(composite) => composite.push_to(list),
             }
         }
+    }
+}
+
+/// Makes a composite of descriptors and buffers as they arrive in stream order, in linear time.
+#[derive(Debug, Default)]
+pub struct CompositeAssembler {
+    rules: Assembler,
+    descriptors: Vec<Arc<TensorDescriptor>>,
+    buffers: Vec<Buffer>,
+    /// Buffers of all `descriptors`.
+    expected: usize,
+}
+
+impl CompositeAssembler {
+    /// Waits for the outermost head.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The heads that still wait for members.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.rules.depth()
+    }
+
+    /// Whether the outermost head, all its members and their buffers have come.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.rules.is_complete() && self.buffers.len() == self.expected
+    }
+
+    /// Takes the next descriptor. After an error the composite is lost.
+    ///
+    /// # Errors
+    /// What [`TensorDescriptor::validate`] finds; the first rule of `layouts.md` § 8 that it breaks; a descriptor while the buffers of the one
+    /// before it are missing.
+    pub fn push(
+        &mut self,
+        descriptor: impl Into<Arc<TensorDescriptor>>,
+    ) -> Result<(), TensorError> {
+        let descriptor = descriptor.into();
+        self.check_filled()?;
+        descriptor.validate()?;
+        self.rules
+            .push(&descriptor)
+            .map_err(hurray_core::Error::from)?;
+        self.expected = self.expected.saturating_add(descriptor.buffers.len());
+        self.descriptors.push(descriptor);
+        Ok(())
+    }
+
+    /// Takes the buffers of the descriptor that came last, if it has any.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::new`]; buffers where none are missing.
+    pub fn fill(&mut self, buffers: impl Into<SmallVec<[Buffer; 3]>>) -> Result<(), TensorError> {
+        let buffers = buffers.into();
+        match self.descriptors.last() {
+            Some(descriptor) if self.buffers.len() < self.expected => {
+                tensor::check(descriptor, buffers.iter().map(Buffer::region))?;
+            }
+            _ if buffers.is_empty() => {}
+            _ => {
+                return Err(TensorError::BufferCount {
+                    rows: 0,
+                    buffers: buffers.len(),
+                });
+            }
+        }
+        self.buffers.extend(buffers);
+        Ok(())
+    }
+
+    /// The composite, when everything has come.
+    ///
+    /// # Errors
+    /// A9 for the innermost head that misses members; A0 if nothing came; missing buffers.
+    pub fn finish(self) -> Result<Composite, TensorError> {
+        self.check_filled()?;
+        self.rules.finish().map_err(hurray_core::Error::from)?;
+        let mut descriptors = self.descriptors.into_iter();
+        match descriptors.next() {
+            Some(head) => Ok(Composite::from_checked(
+                head,
+                descriptors.collect(),
+                self.buffers,
+            )),
+            None => {
+                Err(hurray_core::Error::from(CompositeError::NoHead { layout: "missing" }).into())
+            }
+        }
+    }
+
+    fn check_filled(&self) -> Result<(), TensorError> {
+        if self.buffers.len() == self.expected {
+            return Ok(());
+        }
+        Err(TensorError::BufferCount {
+            rows: self.expected,
+            buffers: self.buffers.len(),
+        })
     }
 }

@@ -20,7 +20,7 @@ mod tensor;
 
 pub use abi::consume::{ConsumeError, consume};
 pub use buffer::{Buffer, BufferError, BufferFlags};
-pub use composite::{Composite, Item};
+pub use composite::{Composite, CompositeAssembler, Item};
 pub use list::{BufferList, ListError};
 pub use owner::{Callback, Owner, PythonObject};
 pub use place::Place;

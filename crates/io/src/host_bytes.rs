@@ -1,0 +1,48 @@
+//! The one place that makes slices of foreign memory and maps files.
+
+use std::fs::File;
+use std::{io, slice};
+
+use hurray_core::BufferHandle;
+use hurray_ffi::access::{self, AccessError, Reach};
+use hurray_ffi::{Buffer, BufferFlags, Owner, Place, Readiness};
+use memmap2::Mmap;
+
+/// The bytes of buffer `index`, whose row is `row`. Those of a declared tensor are given too where they are in host memory: they are repeated,
+/// not read (`sync.md`).
+pub(crate) fn host_bytes<'a>(
+    index: usize,
+    row: &BufferHandle,
+    buffer: &'a Buffer,
+) -> Result<&'a [u8], AccessError> {
+    let is_declared = buffer.flags().contains(BufferFlags::DECLARED);
+    if !(is_declared && buffer.place() == Place::HOST) {
+        access::check(index, row, buffer, Reach::Host)?;
+    }
+    if buffer.is_empty() {
+        return Ok(&[]);
+    }
+    // SAFETY: a buffer's address is valid for reads of its length while its owner lives, which the borrow of the buffer ensures
+    // (`Buffer::from_owner`); the host reaches it and all writes are complete, by the check above or because host memory always is.
+    Ok(unsafe { slice::from_raw_parts(buffer.as_ptr(), buffer.len()) })
+}
+
+/// A whole file as one buffer, never to be written to.
+pub(crate) fn map(file: &File) -> io::Result<Buffer> {
+    // SAFETY: the pages are only read. That nobody truncates or changes the file while it is mapped is asked of whoever opens it, in the
+    // documentation of `FileReader::open`: no system this runs on can enforce it.
+    let map = unsafe { Mmap::map(file) }?;
+    let (address, len) = (map.as_ptr().cast_mut(), map.len());
+    // SAFETY: the map is readable over its length until it is dropped, and the flag says that nobody writes.
+    let buffer = unsafe {
+        Buffer::from_owner(
+            address,
+            len,
+            Place::HOST,
+            Readiness::Ready,
+            BufferFlags::READ_ONLY,
+            Owner::Map(map),
+        )
+    };
+    buffer.map_err(io::Error::other)
+}

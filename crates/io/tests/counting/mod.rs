@@ -1,0 +1,52 @@
+//! Measures how much memory a thread holds at most.
+#![expect(unsafe_code, reason = "counts what the system allocator is asked for")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    /// Bytes held and the most that were.
+    static HELD: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
+}
+
+struct Counting;
+
+// SAFETY: every call is the system allocator's, whose contract this passes on.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        add(layout.size());
+        // SAFETY: the caller keeps the contract of `alloc`, which is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        add(layout.size());
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`, which is the system allocator's.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        let (held, most) = HELD.get();
+        HELD.set((held.saturating_sub_unsigned(layout.size()), most));
+        // SAFETY: `memory` came from `alloc` above with this layout, so from the system allocator.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+fn add(bytes: usize) {
+    let (held, most) = HELD.get();
+    let held = held.saturating_add_unsigned(bytes);
+    HELD.set((held, most.max(held)));
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most bytes that `f` holds at a time on this thread, over what was held before, and what it gives.
+pub(crate) fn peak<T>(f: impl FnOnce() -> T) -> (usize, T) {
+    let (before, _) = HELD.get();
+    HELD.set((before, before));
+    let value = f();
+    let (_, most) = HELD.get();
+    (most.saturating_sub(before).unsigned_abs(), value)
+}
