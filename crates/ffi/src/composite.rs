@@ -5,7 +5,7 @@ use hurray_core::{CompositeError, Layout, TensorDescriptor};
 
 use smallvec::SmallVec;
 
-use crate::{Buffer, BufferList, ListError, Tensor, TensorError, tensor};
+use crate::{Buffer, BufferList, ListError, Tensor, TensorError, measure_rows, tensor};
 
 /// What crosses in one capsule: a tensor, or a composite with all its members.
 #[derive(Clone, Debug)]
@@ -207,14 +207,15 @@ impl CompositeAssembler {
         Ok(())
     }
 
-    /// Takes the buffers of the descriptor that came last, if it has any.
+    /// Takes the buffers of the descriptor that came last, if it has any, whose rows then say what the memory has ([`measure_rows`]).
     ///
     /// # Errors
     /// Those of [`Tensor::new`]; buffers where none are missing.
     pub fn fill(&mut self, buffers: impl Into<SmallVec<[Buffer; 3]>>) -> Result<(), TensorError> {
         let buffers = buffers.into();
-        match self.descriptors.last() {
+        match self.descriptors.last_mut() {
             Some(descriptor) if self.buffers.len() < self.expected => {
+                measure_rows(&mut Arc::make_mut(descriptor).buffers, &buffers);
                 tensor::check(descriptor, buffers.iter().map(Buffer::region))?;
             }
             _ if buffers.is_empty() => {}

@@ -25,4 +25,4 @@ pub use list::{BufferList, ListError};
 pub use owner::{Callback, Owner, PythonObject};
 pub use place::Place;
 pub use readiness::Readiness;
-pub use tensor::{Tensor, TensorError};
+pub use tensor::{Tensor, TensorError, measure_rows};

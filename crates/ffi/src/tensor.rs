@@ -183,6 +183,18 @@ impl Tensor {
     }
 }
 
+/// Gives each row the alignment that its buffer has; a declared one keeps its own as far as its buffer has it (decision 15).
+pub fn measure_rows(rows: &mut [BufferHandle], buffers: &[Buffer]) {
+    for (row, buffer) in rows.iter_mut().zip(buffers) {
+        let measured = buffer.alignment();
+        if !buffer.flags().contains(BufferFlags::DECLARED) {
+            row.alignment = measured;
+        } else if row.byte_size > 0 {
+            row.alignment = row.alignment.min(measured);
+        }
+    }
+}
+
 /// Checks a descriptor, and then each region against its row, in the order of `docs/c-abi.md`.
 pub(crate) fn check<'a>(
     descriptor: &TensorDescriptor,

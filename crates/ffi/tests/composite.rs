@@ -19,7 +19,9 @@ use hurray_core::{
     CompositeHead, CompositionRule, ElementType, Layout, Shard, SyncMode, TensorDescriptor,
 };
 use hurray_ffi::abi::{HurrayBufferList, HurrayCapsuleContext};
-use hurray_ffi::{Buffer, Composite, ConsumeError, Item, Tensor, TensorError, consume};
+use hurray_ffi::{
+    Buffer, Composite, CompositeAssembler, ConsumeError, Item, Tensor, TensorError, consume,
+};
 use producer::{List, destroy};
 use tensors::{cuda_row, host_row, host_tensor, plain};
 
@@ -312,4 +314,68 @@ fn ten_times_the_members_cost_at_most_twelve_times_as_much() {
         let composite = made(descriptors);
         time(|| (), |()| consumed(&composite))
     });
+}
+
+/// The parts of a composite of a partition and a tensor, pushed one by one, make what [`Composite::new`] makes.
+#[test]
+fn an_assembler_makes_the_composite_of_its_parts() {
+    let whole = group(vec![Item::Composite(partition()), tensor(shard(0, 8))]);
+    let mut assembler = CompositeAssembler::new();
+    push_all(&mut assembler, &whole);
+    assert!(assembler.is_complete());
+    assert_eq!(assembler.depth(), 0);
+    let made = assembler.finish().unwrap();
+    let ((mut expected, addresses), (descriptors, same_addresses)) = (flat(&whole), flat(&made));
+    assert_eq!(addresses, same_addresses);
+    // The rows of the parts said 64, and now say what the memory has.
+    let (rows, measured) = (&mut expected, &descriptors);
+    for (row, measured) in rows.iter_mut().zip(measured) {
+        for (row, measured) in row.buffers.iter_mut().zip(&measured.buffers) {
+            assert!(measured.alignment >= row.alignment);
+            row.alignment = measured.alignment;
+        }
+    }
+    assert_eq!(expected, descriptors);
+}
+
+fn push_all(assembler: &mut CompositeAssembler, composite: &Composite) {
+    assembler.push(Arc::clone(composite.head())).unwrap();
+    for member in composite.members() {
+        match member {
+            Item::Composite(composite) => push_all(assembler, composite),
+            Item::Tensor(tensor) => {
+                assembler.push(Arc::clone(tensor.descriptor())).unwrap();
+                assert!(!assembler.is_complete());
+                assembler.fill(tensor.buffers()).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn an_assembler_wants_each_tensors_buffers_before_the_next_descriptor() {
+    let Item::Tensor(member) = tensor(shard(0, 8)) else {
+        panic!("a tensor")
+    };
+    let started = || {
+        let mut assembler = CompositeAssembler::new();
+        assembler
+            .push(head(CompositionRule::Group, &[], 2))
+            .unwrap();
+        assert_eq!(assembler.depth(), 1);
+        assembler.push(Arc::clone(member.descriptor())).unwrap();
+        assembler
+    };
+    let is_count = |result| matches!(result, Err(TensorError::BufferCount { .. }));
+    assert!(is_count(started().push(Arc::clone(member.descriptor()))));
+    assert!(is_count(started().fill([].as_slice())));
+    assert!(is_count(started().finish().map(drop)));
+    let mut assembler = started();
+    assembler.fill(member.buffers()).unwrap();
+    assert!(is_count(assembler.fill(member.buffers())));
+    let short = member.buffers()[0].slice(0, 4).unwrap();
+    let result = started().fill([short].as_slice());
+    assert!(matches!(result, Err(TensorError::TooSmall { .. })));
+    let torn = assembler.finish().map(drop).unwrap_err();
+    assert!(matches!(torn, TensorError::Descriptor(error) if error.rule() == "A9"));
 }

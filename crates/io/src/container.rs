@@ -106,7 +106,7 @@ impl ContainerParser {
     /// did not come (`UnexpectedEof`).
     pub fn supply(self, bytes: &[u8]) -> Result<Opening, FileError> {
         let range = self.range();
-        if bytes.len() as u64 != range.end - range.start {
+        if bytes.len() as u64 != range.end.saturating_sub(range.start) {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         let size = self.size;
@@ -446,13 +446,15 @@ impl Container {
             let range = range.ok_or_else(|| FileError::DataRange {
                 name: entry.name.clone(),
                 offset: entry.data_offset,
-                length: (position - entry.data_offset).saturating_add(row.byte_size),
+                length: position
+                    .saturating_sub(entry.data_offset)
+                    .saturating_add(row.byte_size),
                 size: self.size,
             })?;
             position = range.end;
             ranges.push(range);
         }
-        let needed = position - entry.data_offset;
+        let needed = position.saturating_sub(entry.data_offset);
         if needed != entry.data_length {
             return Err(FileError::DataLength {
                 name: entry.name.clone(),

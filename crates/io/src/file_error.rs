@@ -339,7 +339,7 @@ pub enum FileError {
         /// Bytes.
         bytes: usize,
     },
-    /// Buffers that are too small, or cannot be what the descriptor says (FC41).
+    /// Buffers that are too small for the descriptor (FC41), or that cannot be what its rows say.
     #[error("the tensor {name:?}: {source}")]
     Tensor {
         /// The tensor.
@@ -446,7 +446,10 @@ impl FileError {
             Self::UnannouncedChecksum { .. } => "FC38",
             Self::Unsorted { .. } => "FC39",
             Self::Trailing { .. } => "FC40",
-            Self::Tensor { .. } => "FC41",
+            Self::Tensor {
+                source: TensorError::Descriptor(_),
+                ..
+            } => "FC41",
             Self::NoTensor { .. } => "FC42",
             _ => "",
         }

@@ -3,13 +3,13 @@ use std::ops::Range;
 use std::path::Path;
 
 use hurray_core::{Error, Layout, TensorDescriptor};
-use hurray_ffi::{Buffer, CompositeAssembler, Item, Tensor, TensorError};
+use hurray_ffi::{Buffer, CompositeAssembler, Item, Tensor, TensorError, measure_rows};
 use smallvec::SmallVec;
 
 use crate::FileError;
 use crate::container::{Container, ContainerParser, Opening};
 use crate::host_bytes::{host_bytes, map};
-use crate::incoming::adopt;
+use crate::incoming::declare_elsewhere;
 use crate::index::Entry;
 use crate::metadata::Value;
 
@@ -98,7 +98,7 @@ impl FileReader {
     /// The names of all entries that are no member of a composite, in the order of the index.
     ///
     /// # Errors
-    /// A head's descriptor that cannot be read (FC22, FC23); FC25.
+    /// FC22, FC23 of an entry without data, which may be a head.
     pub fn roots(&self) -> Result<Vec<&str>, FileError> {
         let entries = self.container.entries();
         let mut is_member = vec![false; entries.len()];
@@ -109,7 +109,7 @@ impl FileReader {
                 continue;
             };
             if missing > 0 {
-                missing -= 1;
+                missing = missing.saturating_sub(1);
                 if let Some(is_member) = is_member.get_mut(number) {
                     *is_member = true;
                 }
@@ -179,13 +179,17 @@ impl FileReader {
         let ranges = self.container.buffer_ranges(entry, &descriptor)?;
         let buffers: Result<SmallVec<[Buffer; 3]>, _> = ranges
             .into_iter()
-            .map(|Range { start, end }| self.file.slice(start as usize, (end - start) as usize))
+            .map(|Range { start, end }| {
+                self.file
+                    .slice(start as usize, end.saturating_sub(start) as usize)
+            })
             .collect();
         let mut buffers = buffers.map_err(|source| {
             let source = TensorError::Buffer { buffer: 0, source };
             refused(entry, source)
         })?;
-        adopt(&mut descriptor, &mut buffers);
+        declare_elsewhere(&descriptor.buffers, &mut buffers);
+        measure_rows(&mut descriptor.buffers, &buffers);
         Ok((entry, descriptor, buffers))
     }
 

@@ -222,9 +222,9 @@ impl<W: Write> FileWriter<W> {
         buffers: &Bytes<'_>,
     ) -> Result<Entry, FileError> {
         let alignment = self.options.alignment.into();
-        let mut parts = Vec::with_capacity(3 + 2 * buffers.len());
+        let mut parts = Vec::with_capacity(buffers.len().saturating_mul(2).saturating_add(3));
         let descriptor_offset = self.position;
-        let mut position = descriptor_offset + descriptor.len() as u64;
+        let mut position = descriptor_offset.saturating_add(descriptor.len() as u64);
         parts.push(IoSlice::new(descriptor));
         // A head too has its gap (decision 8).
         pad(&mut parts, &mut position, alignment);
@@ -232,9 +232,9 @@ impl<W: Write> FileWriter<W> {
         for buffer in buffers {
             pad(&mut parts, &mut position, alignment);
             parts.push(IoSlice::new(buffer));
-            position += buffer.len() as u64;
+            position = position.saturating_add(buffer.len() as u64);
         }
-        let data_length = position - data_offset;
+        let data_length = position.saturating_sub(data_offset);
         pad(&mut parts, &mut position, SECTION_ALIGNMENT);
         write_gathered(&mut self.sink, &mut parts)?;
         self.position = position;
@@ -271,7 +271,7 @@ impl<W: Write> FileWriter<W> {
             self.position
         };
         parts.push(IoSlice::new(&metadata));
-        let mut position = self.position + metadata.len() as u64;
+        let mut position = self.position.saturating_add(metadata.len() as u64);
         pad(&mut parts, &mut position, SECTION_ALIGNMENT);
         parts.push(IoSlice::new(&index));
         let mut trailer = Vec::with_capacity(TRAILER_LEN as usize);
@@ -292,7 +292,10 @@ impl<W: Write> FileWriter<W> {
 
 /// A gap to the next multiple of `alignment`.
 fn pad(parts: &mut Vec<IoSlice<'_>>, position: &mut u64, alignment: u64) {
-    let gap = position.next_multiple_of(alignment) - *position;
-    push_zeros(parts, gap);
-    *position += gap;
+    // No sum of bytes in memory comes near 2^64.
+    let end = position
+        .checked_next_multiple_of(alignment)
+        .unwrap_or(*position);
+    push_zeros(parts, end.saturating_sub(*position));
+    *position = end;
 }

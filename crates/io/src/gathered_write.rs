@@ -8,7 +8,7 @@ pub(crate) fn push_zeros(parts: &mut Vec<IoSlice<'_>>, mut len: u64) {
     while len > 0 {
         let step = len.min(ZEROS.len() as u64);
         parts.push(IoSlice::new(ZEROS.get(..step as usize).unwrap_or(&ZEROS)));
-        len -= step;
+        len = len.saturating_sub(step);
     }
 }
 

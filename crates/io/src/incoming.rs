@@ -1,20 +1,18 @@
-//! What the rows of a descriptor become over bytes that were read.
+//! Which bytes that were read are only declared.
 
-use hurray_core::{DeviceTag, MemoryClass, TensorDescriptor};
+use hurray_core::{BufferHandle, DeviceTag, MemoryClass};
 use hurray_ffi::Buffer;
 
-/// Makes rows and buffers agree: a row of ordinary host memory gets the alignment that its bytes have; another one is kept, and its bytes are
-/// declared (`sync.md`). No row keeps more alignment than its bytes have (decision 15).
-pub(crate) fn adopt(descriptor: &mut TensorDescriptor, buffers: &mut [Buffer]) {
-    for (row, buffer) in descriptor.buffers.iter_mut().zip(buffers) {
-        let is_host = row.device == DeviceTag::Cpu && row.memory_class == MemoryClass::Standard;
-        if is_host {
-            row.alignment = buffer.alignment();
-        } else {
+/// Whether a row is of other memory than the ordinary host memory that bytes are read into.
+pub(crate) fn is_elsewhere(row: &BufferHandle) -> bool {
+    row.device != DeviceTag::Cpu || row.memory_class != MemoryClass::Standard
+}
+
+/// Marks the buffers whose rows are of other memory: the rows are kept, and the bytes are relayed (`sync.md`).
+pub(crate) fn declare_elsewhere(rows: &[BufferHandle], buffers: &mut [Buffer]) {
+    for (row, buffer) in rows.iter().zip(buffers) {
+        if is_elsewhere(row) {
             *buffer = buffer.clone().declared();
-            if row.byte_size > 0 {
-                row.alignment = row.alignment.min(buffer.alignment());
-            }
         }
     }
 }

@@ -95,8 +95,8 @@ pub(crate) fn parse(bytes: &[u8], is_sorted: bool) -> Result<(Vec<Entry>, Vec<u3
 /// The first two neighbours of which the second is lower.
 fn descent<'a>(numbers: &[u32], name: impl Fn(&u32) -> Option<&'a str>) -> Option<[&'a str; 2]> {
     numbers.windows(2).find_map(|pair| {
-        let pair = [name(pair.first()?)?, name(pair.last()?)?];
-        (pair[0] > pair[1]).then_some(pair)
+        let (first, second) = (name(pair.first()?)?, name(pair.last()?)?);
+        (first > second).then_some([first, second])
     })
 }
 
@@ -132,7 +132,13 @@ fn parse_entry(entry: u64, cursor: &mut Cursor<'_>) -> Result<Option<Entry>, Fil
 /// Writes the section.
 pub(crate) fn encode<'a>(entries: impl ExactSizeIterator<Item = &'a Entry> + Clone) -> Vec<u8> {
     let names: usize = entries.clone().map(|entry| entry.name.len()).sum();
-    let mut bytes = Vec::with_capacity(8 + names + 34 * entries.len());
+    let mut bytes = Vec::with_capacity(
+        entries
+            .len()
+            .saturating_mul(34)
+            .saturating_add(names)
+            .saturating_add(8),
+    );
     bytes.extend((entries.len() as u64).to_le_bytes());
     for entry in entries {
         // The writer has checked the length.

@@ -1,9 +1,13 @@
 //! The HRRYFILE container and the stream format (`file.md`, `stream.md`).
 //!
-//! [`ContainerParser`] does no I/O: it takes bytes and says what it needs next. [`FileReader`] reads over it, and whoever
-//! has another source writes a reader of their own. [`FileWriter`] writes from where the bytes lie.
+//! [`ContainerParser`] and [`StreamParser`] do no I/O: they take bytes and say what they need next. [`FileReader`] and [`StreamReader`] read over
+//! them, and whoever has another source writes a reader of their own. [`FileWriter`] and [`StreamWriter`] write from where the bytes lie.
 //!
 //! Rule numbers (`FC7`, `ST3` …) in the documentation and in `rule()` of the errors are those of the format reference.
+#![cfg_attr(
+    not(test),
+    warn(clippy::arithmetic_side_effects, clippy::indexing_slicing)
+)]
 
 mod container;
 mod cursor;
@@ -16,6 +20,10 @@ mod incoming;
 mod index;
 mod metadata;
 mod outgoing;
+mod stream_error;
+mod stream_parser;
+mod stream_reader;
+mod stream_writer;
 
 pub use container::{Container, ContainerParser, Opening};
 pub use file_error::{FileError, Section};
@@ -24,3 +32,7 @@ pub use file_writer::{FileOptions, FileWriter};
 pub use index::Entry;
 pub use metadata::{Array, Value};
 pub use outgoing::OutgoingError;
+pub use stream_error::StreamError;
+pub use stream_parser::{StreamLimits, StreamParser};
+pub use stream_reader::StreamReader;
+pub use stream_writer::StreamWriter;

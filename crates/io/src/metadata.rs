@@ -156,7 +156,7 @@ impl<'a> ValueReader<'_, 'a> {
         value: impl Fn(&mut Self) -> Result<T, FileError>,
     ) -> Result<Vec<T>, FileError> {
         let count = self.whole(Cursor::u32)? as usize;
-        if count > self.cursor.rest.len() / least {
+        if count.saturating_mul(least) > self.cursor.rest.len() {
             return Err(FileError::MetadataTruncated { entry: self.entry });
         }
         (0..count).map(|_| value(self)).collect()

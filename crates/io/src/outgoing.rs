@@ -62,7 +62,7 @@ pub(crate) fn outgoing<'a>(
     {
         let skipped = usize::try_from(unused).unwrap_or(usize::MAX);
         *first = first.get(skipped..).unwrap_or_default();
-        descriptor.byte_offset -= unused;
+        descriptor.byte_offset = descriptor.byte_offset.saturating_sub(unused);
     }
     for (row, bytes) in descriptor.buffers.iter_mut().zip(&bytes) {
         *row = BufferHandle {

@@ -1,4 +1,9 @@
 //! The golden files, read and rewritten, and the malformed ones, each refused by its rule with bounded memory.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "in tests a panic is the report"
+)]
 
 mod counting;
 mod tensors;

@@ -8,6 +8,7 @@
 
 use std::path::PathBuf;
 
+use serde::Deserialize as _;
 use serde_json::Value;
 
 pub(crate) fn path(file: &str) -> PathBuf {
@@ -23,7 +24,11 @@ pub(crate) fn bytes(file: &str) -> Vec<u8> {
 /// The list `list` of the manifest of `folder`; never empty.
 pub(crate) fn manifest(folder: &str, list: &str) -> Vec<Value> {
     let file = format!("{folder}/manifest.json");
-    let mut manifest: Value = serde_json::from_slice(&bytes(&file)).unwrap();
+    let text = bytes(&file);
+    // 64 levels of nesting are 128 of JSON.
+    let mut deserializer = serde_json::Deserializer::from_slice(&text);
+    deserializer.disable_recursion_limit();
+    let mut manifest = Value::deserialize(&mut deserializer).unwrap();
     match manifest[list].take() {
         Value::Array(vectors) if !vectors.is_empty() => vectors,
         other => panic!("{file} has no {list}: {other}"),
