@@ -183,14 +183,21 @@ impl Tensor {
     }
 }
 
-/// Gives each row the alignment that its buffer has; a declared one keeps its own as far as its buffer has it (decision 15).
+/// Gives each row the alignment that its buffer has; a declared one keeps its own as far as its buffer has it (decision 15). A row with bytes says
+/// 64 at least, and [`Tensor::new`] refuses a buffer that has less.
 pub fn measure_rows(rows: &mut [BufferHandle], buffers: &[Buffer]) {
     for (row, buffer) in rows.iter_mut().zip(buffers) {
+        let is_declared = buffer.flags().contains(BufferFlags::DECLARED);
         let measured = buffer.alignment();
-        if !buffer.flags().contains(BufferFlags::DECLARED) {
+        if row.byte_size > 0 {
+            let measured = measured.max(MIN_BUFFER_ALIGNMENT as u32);
+            row.alignment = if is_declared {
+                row.alignment.min(measured)
+            } else {
+                measured
+            };
+        } else if !is_declared {
             row.alignment = measured;
-        } else if row.byte_size > 0 {
-            row.alignment = row.alignment.min(measured);
         }
     }
 }
