@@ -110,6 +110,21 @@ PROGRAMS = {
         for _ in range(3):
             started(foreign_tensor)
     """,
+    "threads at producers written in Python": """
+        class Slow:
+            def __init__(self, tensor):
+                self.tensor = tensor
+            def __hurray__(self, stream=None):
+                return self.tensor.__hurray__()
+            def __dlpack_device__(self):
+                return (1, 0)
+            def __dlpack__(self, **kwargs):
+                sum(range(100))
+                return self.tensor.__dlpack__(**kwargs)
+        slow = Slow(hurray.Tensor(aligned(16), hurray.int8, [16]))
+        for take in (hurray.from_hurray, hurray.from_dlpack) * 2:
+            started(lambda take=take: take(slow))
+    """,
     "threads that hold tensors and sleep": """
         held = threading.Event()
         def hold():
@@ -208,12 +223,12 @@ void let_go_slowly(void *function, void **given) {
     pthread_create(&thread, 0, run, 0);
 }
 
-/* A producer's release that takes its time, and a destruction that takes none. */
+/* A producer's release that takes longer than the handler waits, and a destruction that takes none. */
 static volatile int released;
 int32_t release_slowly(void *list, uint64_t index, size_t stream) {
     (void)list, (void)index, (void)stream;
     released = 1;
-    usleep(500000);
+    usleep(2000000);
     released = 2;
     return 0;
 }

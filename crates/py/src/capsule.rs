@@ -13,7 +13,7 @@ use pyo3::types::PyCapsule;
 
 use crate::composite::Composite;
 use crate::errors::{BufferError, Raise};
-use crate::owner::{detached, drop_detached};
+use crate::owner::{calling, detached, drop_detached};
 use crate::tensor::Tensor;
 
 /// A capsule whose list nobody has taken.
@@ -158,7 +158,7 @@ unsafe fn other_name(name: *const c_char) -> PyErr {
 /// Calls `__hurray__` of `object` and takes what its capsule carries; `None` where it has no such method.
 pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Option<Item>> {
     match object.getattr_opt(intern!(object.py(), "__hurray__"))? {
-        Some(method) => take(&method.call0()?).map(Some),
+        Some(method) => take(&calling(object.py(), || method.call0())?).map(Some),
         None => Ok(None),
     }
 }

@@ -1,40 +1,95 @@
 //! Python objects that own bytes, and the door that closes when the interpreter ends.
 //!
 //! A reference may be given up on any thread and long after the interpreter's end. Under the limited API of 3.11 nothing tells that the interpreter is
-//! finalizing, and a thread that then asks for it is ended where it stands, Rust frames included. So every thread of ours that goes into the interpreter
-//! from outside goes through one door. Our `atexit` handler closes it and waits for those that are inside; whoever comes later leaves the reference be,
-//! or sleeps for good where it would have to come back.
+//! finalizing, and a thread that then asks for it is ended where it stands, Rust frames included, which aborts the process. So every thread of ours that
+//! goes into the interpreter from outside, and every call of code that may ask for it, goes through one door. Our `atexit` handler closes it and waits
+//! for those that are inside, and for a while for the calls that are out. Whoever comes later leaves the reference be, or sleeps until the process has
+//! ended.
 
 use std::ffi::c_void;
+use std::mem;
 use std::ptr::{NonNull, null_mut};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 use hurray_ffi::{Owner, PythonObject};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// Threads that are on their way into the interpreter, and [`CLOSED`].
+/// Threads that are on their way into the interpreter, each 1; calls that are out, each [`CALL`]; [`CLOSED`]; [`LEFT`].
 static DOOR: AtomicUsize = AtomicUsize::new(0);
-const CLOSED: usize = 1 << (usize::BITS - 1);
+const CALL: usize = 1 << 31;
+/// The handler has begun to wait.
+const CLOSED: usize = 1 << 63;
+/// The handler no longer waits for calls.
+const LEFT: usize = 1 << 62;
+
+/// How long the handler waits for calls that are out: what others do may take for ever.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a thread sleeps that came too late. By then the process has ended, unless another `atexit` handler waits for that very thread.
+const SLEEP: Duration = Duration::from_secs(10);
+
+/// The thread on which the interpreter ends: it may do anything until the end.
+static ENDING: OnceLock<ThreadId> = OnceLock::new();
 
 /// A thread that the handler waits for.
 struct Visit;
 
 impl Visit {
     fn begin() -> Option<Self> {
-        if DOOR.load(Ordering::Relaxed) & CLOSED != 0 {
-            return None;
-        }
-        let visit = Self;
-        (DOOR.fetch_add(1, Ordering::Acquire) & CLOSED == 0).then_some(visit)
+        enter(1).then(|| Self)
     }
 }
 
 impl Drop for Visit {
     fn drop(&mut self) {
         DOOR.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// A call of code that is not ours, which the handler waits for with [`PATIENCE`].
+struct Call;
+
+impl Call {
+    fn begin() -> Option<Self> {
+        enter(CALL).then(|| Self)
+    }
+
+    /// The way back into the interpreter; `None` where the handler has lost its patience, and the interpreter may be gone.
+    fn come_back(self) -> Option<Visit> {
+        let back = |door: usize| (door & LEFT == 0).then(|| door - CALL + 1);
+        let door = DOOR.fetch_update(Ordering::AcqRel, Ordering::Relaxed, back);
+        door.ok().map(|_| {
+            mem::forget(self);
+            Visit
+        })
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        DOOR.fetch_sub(CALL, Ordering::Release);
+    }
+}
+
+/// Goes through the door, unless it is closed.
+fn enter(unit: usize) -> bool {
+    if DOOR.load(Ordering::Relaxed) & CLOSED != 0 {
+        return false;
+    }
+    if DOOR.fetch_add(unit, Ordering::Acquire) & CLOSED == 0 {
+        return true;
+    }
+    DOOR.fetch_sub(unit, Ordering::Release);
+    false
+}
+
+/// Keeps a thread that came after the door was closed from running into the interpreter's end.
+fn wait_for_end(py: Python<'_>) {
+    if ENDING.get() != Some(&thread::current().id()) {
+        py.detach(|| thread::sleep(SLEEP));
     }
 }
 
@@ -114,15 +169,24 @@ pub(crate) fn drop_detached<T: Send>(value: T) {
     Python::try_attach(|py| keeping_exception(py, || detached(py, || drop(value.take()))));
 }
 
-/// Runs `work` without the interpreter. A thread whose work ends after the interpreter has does not return; once the interpreter ends, only the thread
-/// that ends it comes here, and keeps it.
-pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl Send + FnOnce() -> T) -> T {
-    if DOOR.load(Ordering::Relaxed) & CLOSED != 0 {
-        return work();
+/// Runs `work`, which is Python code of others, or calls it: they may let go of the interpreter and ask for it again.
+pub(crate) fn calling<T>(py: Python<'_>, work: impl FnOnce() -> T) -> T {
+    let call = Call::begin();
+    if call.is_none() {
+        wait_for_end(py);
     }
+    work()
+}
+
+/// Runs `work` without the interpreter. A thread whose work ends after the interpreter has does not return.
+pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl Send + FnOnce() -> T) -> T {
+    let Some(call) = Call::begin() else {
+        wait_for_end(py);
+        return work();
+    };
     let (result, _visit) = py.detach(|| {
         let result = work();
-        match Visit::begin() {
+        match call.come_back() {
             Some(visit) => (result, visit),
             None => loop {
                 thread::park();
@@ -135,11 +199,21 @@ pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl Send + FnOnce() -> T)
 /// The `atexit` handler.
 #[pyfunction]
 fn close_door(py: Python<'_>) {
+    // Set once: the interpreter ends once.
+    let _ = ENDING.set(thread::current().id());
     DOOR.fetch_or(CLOSED, Ordering::AcqRel);
     py.detach(|| {
-        while DOOR.load(Ordering::Acquire) != CLOSED {
-            thread::sleep(Duration::from_micros(100));
-        }
+        const CALLS: usize = LEFT - CALL;
+        let wait_while = |busy: usize, until: Option<Instant>| {
+            while DOOR.load(Ordering::Acquire) & busy != 0
+                && until.is_none_or(|until| Instant::now() < until)
+            {
+                thread::sleep(Duration::from_micros(100));
+            }
+        };
+        wait_while(CALLS, Some(Instant::now() + PATIENCE));
+        DOOR.fetch_or(LEFT, Ordering::AcqRel);
+        wait_while(CALL - 1, None);
     });
 }
 

@@ -19,6 +19,7 @@ use super::exchange;
 use crate::copies;
 use crate::errors::{BufferError, CopyRequiredError, dlpack_refusal};
 use crate::ingest::{CopyArgument, copying, numpy};
+use crate::owner::calling;
 use crate::tensor::Tensor as PyTensor;
 
 /// Wraps the memory of a DLPack producer, sharing it where it begins on a 64-byte boundary.
@@ -238,15 +239,16 @@ fn may_copy(
 /// What `__dlpack_device__` says; `None` for a producer of before there was one.
 fn announced_device(object: &Bound<'_, PyAny>) -> PyResult<Option<DLDevice>> {
     let py = object.py();
-    let (device_type, device_id) = match object.call_method0(intern!(py, "__dlpack_device__")) {
-        Ok(device) => device.extract().map_err(|_| {
-            BufferError::new_err(format!(
-                "__dlpack_device__ must return (device_type, device_id), not {device}"
-            ))
-        })?,
-        Err(error) if error.is_instance_of::<PyAttributeError>(py) => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let (device_type, device_id) =
+        match calling(py, || object.call_method0(intern!(py, "__dlpack_device__"))) {
+            Ok(device) => device.extract().map_err(|_| {
+                BufferError::new_err(format!(
+                    "__dlpack_device__ must return (device_type, device_id), not {device}"
+                ))
+            })?,
+            Err(error) if error.is_instance_of::<PyAttributeError>(py) => return Ok(None),
+            Err(error) => return Err(error),
+        };
     Ok(Some(DLDevice {
         device_type: DLDeviceType(device_type),
         device_id,
@@ -278,10 +280,10 @@ fn call_dlpack<'py>(
     if copy == CopyArgument::Never {
         arguments.set_item(intern!(py, "copy"), false)?;
     }
-    match method.call((), Some(&arguments)) {
+    calling(py, || match method.call((), Some(&arguments)) {
         Err(error) if device.is_none() && error.is_instance_of::<PyTypeError>(py) => method.call0(),
         result => result,
-    }
+    })
 }
 
 /// The place of memory that can be taken without ordering anything: the host's and pinned memory.

@@ -11,6 +11,7 @@ use crate::capsule;
 use crate::copies::Reason;
 use crate::dlpack::import::{Wanted, from_dlpack};
 use crate::errors::{BufferError, OrRaise, UnsupportedError};
+use crate::owner::calling;
 use crate::tensor::Tensor;
 
 /// The elements' bytes of an object that exposes memory, and the bytes of the buffer before them, which are more than none only if it
@@ -60,7 +61,8 @@ fn import(object: &Bound<'_, PyAny>, call: &'static str) -> PyResult<hurray_ffi:
         intern!(py, "__array__"),
     ] {
         if object.hasattr(protocol)? {
-            let array = py.import("numpy")?.call_method1("asarray", (object,))?;
+            let numpy = py.import("numpy")?;
+            let array = calling(py, || numpy.call_method1("asarray", (object,)))?;
             return numpy::import(&array, CopyArgument::IfNeeded, call);
         }
     }

@@ -11,6 +11,7 @@ use super::CopyArgument;
 use crate::dlpack::export;
 use crate::dlpack::import::{Wanted, from_dlpack};
 use crate::errors::{OrRaise, UnsupportedError, dlpack_refusal};
+use crate::owner::calling;
 use crate::tensor::{Tensor, check_plain};
 
 fn torch(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
@@ -65,9 +66,9 @@ pub(crate) fn to_torch<'py>(this: &Bound<'py, Tensor>) -> PyResult<Bound<'py, Py
         };
         let capsule = export::managed::<DLManagedTensorVersioned>(py, tensor, options, "to_torch")?
             .into_pyobject(py)?;
-        torch.call_method1("from_dlpack", (capsule,))
+        calling(py, || torch.call_method1("from_dlpack", (capsule,)))
     } else {
-        torch.call_method1("from_dlpack", (this,))
+        calling(py, || torch.call_method1("from_dlpack", (this,)))
     };
     found.map_err(|error| {
         let is_torchs = error.is_instance_of::<PyBufferError>(py)

@@ -7,6 +7,7 @@ use hurray_ffi::access::Reach;
 use pyo3::prelude::*;
 
 use super::array::{self, Plain};
+use crate::owner::calling;
 use crate::{quantization, shape};
 
 /// Elements up to which values are shown, as NumPy's own limit is.
@@ -30,7 +31,8 @@ fn values(this: &Bound<'_, super::Tensor>) -> PyResult<Option<String>> {
     let Ok(array) = array::array(this, None, None, "__repr__") else {
         return Ok(None);
     };
-    let text = py.import("numpy")?.call_method1("array2string", (array,))?;
+    let numpy = py.import("numpy")?;
+    let text = calling(py, || numpy.call_method1("array2string", (array,)))?;
     Ok(Some(format!(
         "hurray.Tensor({text}, dtype={})",
         descriptor.element_type
