@@ -223,7 +223,7 @@ void let_go_slowly(void *function, void **given) {
     pthread_create(&thread, 0, run, 0);
 }
 
-/* A producer's release that takes longer than the handler waits, and a destruction that takes none. */
+/* A producer's release that outlasts the handler's patience, and a destruction at once. */
 static volatile int released;
 int32_t release_slowly(void *list, uint64_t index, size_t stream) {
     (void)list, (void)index, (void)stream;
