@@ -40,6 +40,7 @@ mod memory;
 mod pinned;
 mod pointer;
 mod pool;
+mod proc_address;
 mod queue;
 mod report;
 mod set;

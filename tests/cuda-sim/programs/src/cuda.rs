@@ -256,6 +256,19 @@ pub fn alloc_host(len: usize) -> Result<*mut u8> {
     result(unsafe { sys::cuMemHostAlloc(&raw mut pointer, len, 0) }).map(|()| pointer.cast())
 }
 
+/// `cuGetProcAddress`: where the function is that a name means in a version of CUDA.
+///
+/// # Errors
+/// What the driver says.
+pub fn proc_address(name: &std::ffi::CStr, version: c_int) -> Result<*mut c_void> {
+    let mut address: *mut c_void = ptr::null_mut();
+    // SAFETY: the answer has a place, and the name is a C string.
+    let code = unsafe {
+        sys::cuGetProcAddress_v2(name.as_ptr(), &raw mut address, version, 0, ptr::null_mut())
+    };
+    result(code).map(|()| address)
+}
+
 /// `cuMemHostRegister`.
 ///
 /// # Errors

@@ -51,11 +51,13 @@ fn build() -> Result<PathBuf, String> {
         .ok_or("cargo built no libhurray_cuda_sim.so")?;
     let library = Path::new(library);
     let directory = library.with_file_name("cuda-sim");
-    let link = directory.join("libcuda.so");
-    let fresh = directory.join(format!("libcuda.so.{}", std::process::id()));
     fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
-    std::os::unix::fs::symlink(library, &fresh).map_err(|error| error.to_string())?;
-    // Renamed into place, since several tests do so at once.
-    fs::rename(&fresh, &link).map_err(|error| error.to_string())?;
-    Ok(link)
+    // The second is the name that NVIDIA's own Python bindings ask for.
+    for name in ["libcuda.so", "libcuda.so.1"] {
+        let fresh = directory.join(format!("{name}.{}", std::process::id()));
+        std::os::unix::fs::symlink(library, &fresh).map_err(|error| error.to_string())?;
+        // Renamed into place, since several tests do so at once.
+        fs::rename(&fresh, directory.join(name)).map_err(|error| error.to_string())?;
+    }
+    Ok(directory.join("libcuda.so"))
 }

@@ -19,6 +19,10 @@ pub(crate) const PROGRAMS: &[Program] = &[
         "devices_are_numbered_from_zero",
         devices_are_numbered_from_zero,
     ),
+    (
+        "an_entry_point_is_found_by_name_and_version",
+        an_entry_point_is_found_by_name_and_version,
+    ),
 ];
 
 fn init_comes_first() -> Result {
@@ -79,4 +83,20 @@ fn devices_are_numbered_from_zero() -> Result {
         Err(CUresult::CUDA_ERROR_INVALID_DEVICE)
     );
     Ok(())
+}
+
+fn an_entry_point_is_found_by_name_and_version() -> Result {
+    assert!(!cuda::proc_address(c"cuMemAlloc", 3020)?.is_null());
+    let (old, new) = (
+        cuda::proc_address(c"cuStreamBeginCapture", 10_010)?,
+        cuda::proc_address(c"cuStreamBeginCapture", 12_000)?,
+    );
+    assert_eq!(old, new);
+    for (name, version) in [(c"cuNothing", 12_000), (c"cuStreamGetCaptureInfo", 10_000)] {
+        assert_eq!(
+            cuda::proc_address(name, version),
+            Err(CUresult::CUDA_ERROR_NOT_FOUND)
+        );
+    }
+    cuda::init()
 }
