@@ -14,7 +14,7 @@ use crate::container::{
 use crate::gathered_write::{push_zeros, write_gathered};
 use crate::index::{self, Entry};
 use crate::metadata::{self, Value};
-use crate::outgoing::{Bytes, outgoing};
+use crate::outgoing::{outgoing, stored_row};
 use crate::{FileError, OutgoingError};
 
 /// How a file is written.
@@ -128,6 +128,41 @@ impl<W: Write> FileWriter<W> {
         self.write_checked(name, &descriptor, &[])
     }
 
+    /// Writes a tensor, or a composite's head, whose bytes lie at any address: `bytes` are each buffer's, as many as its row says. What the rows
+    /// say otherwise is not looked at.
+    ///
+    /// # Errors
+    /// As [`write_tensor`](Self::write_tensor).
+    pub fn write_bytes(
+        &mut self,
+        name: &str,
+        mut descriptor: TensorDescriptor,
+        bytes: &[&[u8]],
+    ) -> Result<(), FileError> {
+        let refused = |source| FileError::Tensor {
+            name: name.into(),
+            source,
+        };
+        let rows = descriptor.buffers.len();
+        if rows != bytes.len() {
+            let buffers = bytes.len();
+            return Err(refused(TensorError::BufferCount { rows, buffers }));
+        }
+        for (buffer, (row, bytes)) in descriptor.buffers.iter_mut().zip(bytes).enumerate() {
+            let found = bytes.len() as u64;
+            if row.byte_size != found {
+                let row = row.byte_size;
+                return Err(refused(TensorError::TooSmall { buffer, row, found }));
+            }
+            *row = stored_row(bytes);
+        }
+        descriptor
+            .validate()
+            .map_err(|source| refused(source.into()))?;
+        self.check_name(name)?;
+        self.write_outgoing(name, &descriptor, bytes)
+    }
+
     /// Writes a tensor or a composite, whose members are named `<name>.<i>`, and nested ones `<name>.<i>.<j>`.
     ///
     /// # Errors
@@ -167,6 +202,13 @@ impl<W: Write> FileWriter<W> {
         descriptor: &TensorDescriptor,
         buffers: &[Buffer],
     ) -> Result<(), FileError> {
+        self.check_name(name)?;
+        let outgoing = outgoing(descriptor, buffers);
+        let (descriptor, bytes) = outgoing.map_err(|source| unwritable(name, source))?;
+        self.write_outgoing(name, &descriptor, &bytes)
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), FileError> {
         if self.failed {
             return Err(FileError::Unfinished);
         }
@@ -176,17 +218,22 @@ impl<W: Write> FileWriter<W> {
         if self.names.contains(name) {
             return Err(FileError::DuplicateName { name: name.into() });
         }
-        let unwritable = |source: OutgoingError| FileError::Unwritable {
-            name: name.into(),
-            source,
-        };
-        let (descriptor, bytes) = outgoing(descriptor, buffers).map_err(unwritable)?;
+        Ok(())
+    }
+
+    /// Writes a descriptor that is true of `bytes` in a file.
+    fn write_outgoing(
+        &mut self,
+        name: &str,
+        descriptor: &TensorDescriptor,
+        bytes: &[&[u8]],
+    ) -> Result<(), FileError> {
         let encoded = descriptor
             .encode()
-            .map_err(|source| unwritable(source.into()))?;
-        self.check_membership(name, &descriptor)?;
+            .map_err(|source| unwritable(name, source.into()))?;
+        self.check_membership(name, descriptor)?;
         self.failed = true;
-        let entry = self.write_parts(name, &encoded, &bytes)?;
+        let entry = self.write_parts(name, &encoded, bytes)?;
         self.failed = false;
         self.names.insert(name.into());
         self.entries.push(entry);
@@ -219,7 +266,7 @@ impl<W: Write> FileWriter<W> {
         &mut self,
         name: &str,
         descriptor: &[u8],
-        buffers: &Bytes<'_>,
+        buffers: &[&[u8]],
     ) -> Result<Entry, FileError> {
         let alignment = self.options.alignment.into();
         let mut parts = Vec::with_capacity(buffers.len().saturating_mul(2).saturating_add(3));
@@ -287,6 +334,13 @@ impl<W: Write> FileWriter<W> {
         write_gathered(&mut self.sink, &mut parts)?;
         self.sink.flush()?;
         Ok(self.sink)
+    }
+}
+
+fn unwritable(name: &str, source: OutgoingError) -> FileError {
+    FileError::Unwritable {
+        name: name.into(),
+        source,
     }
 }
 

@@ -65,19 +65,24 @@ pub(crate) fn outgoing<'a>(
         descriptor.byte_offset = descriptor.byte_offset.saturating_sub(unused);
     }
     for (row, bytes) in descriptor.buffers.iter_mut().zip(&bytes) {
-        *row = BufferHandle {
-            byte_size: bytes.len() as u64,
-            alignment: if bytes.is_empty() {
-                1
-            } else {
-                MIN_BUFFER_ALIGNMENT as u32
-            },
-            device: DeviceTag::Cpu,
-            sync_mode: SyncMode::ProducerSynced,
-            memory_class: MemoryClass::Standard,
-        };
+        *row = stored_row(bytes);
     }
     Ok((descriptor, bytes))
+}
+
+/// The row of a buffer that is these bytes, in a file or stream (decision 15).
+pub(crate) fn stored_row(bytes: &[u8]) -> BufferHandle {
+    BufferHandle {
+        byte_size: bytes.len() as u64,
+        alignment: if bytes.is_empty() {
+            1
+        } else {
+            MIN_BUFFER_ALIGNMENT as u32
+        },
+        device: DeviceTag::Cpu,
+        sync_mode: SyncMode::ProducerSynced,
+        memory_class: MemoryClass::Standard,
+    }
 }
 
 /// Bytes of buffer 0 before the lowest element, at most `byte_offset`.

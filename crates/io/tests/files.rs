@@ -286,6 +286,44 @@ fn nothing_before_the_first_element_is_written() {
     }
 }
 
+#[test]
+fn bytes_at_any_address_make_the_same_file_as_a_tensor() {
+    let memory = [0, 1, 2, 3, 4, 5];
+    let mut descriptor = TensorDescriptor::new(
+        ElementType::Uint8,
+        [5].as_slice(),
+        Layout::RowMajor,
+        [row(5)],
+    );
+    // Rows are written as the bytes in the file have it.
+    descriptor.buffers[0].alignment = 4096;
+    let mut writer = FileWriter::new(Vec::new(), FileOptions::default()).unwrap();
+    writer
+        .write_bytes("w", descriptor.clone(), &[&memory[1..]])
+        .unwrap();
+    let tensor = Item::Tensor(bytes_tensor(&[1, 2, 3, 4, 5]));
+    assert_eq!(writer.finish().unwrap(), file(&[("w", tensor)]));
+
+    let refused = |bytes: &[&[u8]]| {
+        let mut writer = FileWriter::new(Vec::new(), FileOptions::default()).unwrap();
+        match writer.write_bytes("w", descriptor.clone(), bytes) {
+            Err(FileError::Tensor { source, .. }) => source,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (row, found) = (5, 6);
+    assert_eq!(
+        refused(&[&memory]),
+        TensorError::TooSmall {
+            buffer: 0,
+            row,
+            found
+        }
+    );
+    let (rows, buffers) = (1, 0);
+    assert_eq!(refused(&[]), TensorError::BufferCount { rows, buffers });
+}
+
 /// Private and unknown quantization sections, private layouts and what a later minor version appends are relayed.
 #[test]
 fn what_is_not_known_is_relayed() {
