@@ -3,7 +3,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use hurray_core::memory::AlignedBytes;
-use memmap2::Mmap;
+use memmap2::MmapMut;
 
 use crate::abi::Slot;
 
@@ -16,8 +16,8 @@ pub enum Owner {
     Rust(Box<dyn Any + Send + Sync>),
     /// A C producer's function.
     Callback(Callback),
-    /// A mapped file.
-    Map(Mmap),
+    /// A mapped file; what is written to its pages stays in this process.
+    Map(MmapMut),
     /// A buffer of a list that another library made.
     Slot(Slot),
     /// A Python object.

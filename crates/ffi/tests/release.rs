@@ -734,9 +734,9 @@ fn a_mapped_file_is_an_owner() {
     let path = std::env::temp_dir().join(format!("hurray-map-{}", std::process::id()));
     std::fs::write(&path, [7_u8; 5000]).unwrap();
     let file = std::fs::File::open(&path).unwrap();
-    let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
+    let mut map = unsafe { memmap2::MmapOptions::new().map_copy(&file) }.unwrap();
     std::fs::remove_file(&path).unwrap();
-    let (address, len) = (map.as_ptr().cast_mut(), map.len());
+    let (address, len) = (map.as_mut_ptr(), map.len());
     let (ready, flags) = (Readiness::Ready, BufferFlags::READ_ONLY);
     let owner = Owner::Map(map);
     let buffer = unsafe { Buffer::from_owner(address, len, Place::HOST, ready, flags, owner) };

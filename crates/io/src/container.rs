@@ -348,6 +348,12 @@ impl Container {
         &self.metadata
     }
 
+    /// The file's bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
     /// What the buffers are aligned to in the file.
     #[must_use]
     pub fn alignment(&self) -> u32 {

@@ -1,6 +1,7 @@
 use std::{fmt, io};
 
 use hurray_core::CompositeError;
+use hurray_core::memory::AllocationError;
 use hurray_ffi::TensorError;
 use hurray_ffi::access::AccessError;
 use thiserror::Error;
@@ -359,6 +360,20 @@ pub enum FileError {
         /// The name.
         name: Box<str>,
     },
+    /// A part of a tensor that cannot be had without the rest.
+    #[error("a slice of {name:?}: {source}")]
+    Slice {
+        /// The tensor.
+        name: Box<str>,
+        /// Why.
+        source: crate::SliceError,
+    },
+    /// The system has no memory for what is read.
+    #[error(transparent)]
+    Memory(#[from] AllocationError),
+    /// Whoever was told of the progress stopped the work.
+    #[error("stopped before it was done")]
+    Stopped,
     /// Bytes of the file that cannot be used.
     #[error(transparent)]
     Access(#[from] AccessError),

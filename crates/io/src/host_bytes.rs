@@ -6,7 +6,7 @@ use std::{io, slice};
 use hurray_core::BufferHandle;
 use hurray_ffi::access::{self, AccessError, Reach};
 use hurray_ffi::{Buffer, BufferFlags, Owner, Place, Readiness};
-use memmap2::Mmap;
+use memmap2::MmapOptions;
 
 /// The bytes of buffer `index`, whose row is `row`. Those of a declared tensor are given too where they are in host memory: they are repeated,
 /// not read (`sync.md`).
@@ -27,20 +27,23 @@ pub(crate) fn host_bytes<'a>(
     Ok(unsafe { slice::from_raw_parts(buffer.as_ptr(), buffer.len()) })
 }
 
-/// A whole file as one buffer, never to be written to.
+/// A whole file as one buffer. Its pages are private: what is written to one is written to a copy, which only this process has.
 pub(crate) fn map(file: &File) -> io::Result<Buffer> {
-    // SAFETY: the pages are only read. That nobody truncates or changes the file while it is mapped is asked of whoever opens it, in the
-    // documentation of `FileReader::open`: no system this runs on can enforce it.
-    let map = unsafe { Mmap::map(file) }?;
-    let (address, len) = (map.as_ptr().cast_mut(), map.len());
-    // SAFETY: the map is readable over its length until it is dropped, and the flag says that nobody writes.
+    let mut options = MmapOptions::new();
+    // Few pages are ever written, and memory for all of them must not be asked for in advance.
+    options.no_reserve_swap();
+    // SAFETY: that nobody truncates or changes the file while it is mapped is asked of whoever opens it, in the documentation of
+    // `FileReader::open`: no system this runs on can enforce it.
+    let mut map = unsafe { options.map_copy(file) }?;
+    let (address, len) = (map.as_mut_ptr(), map.len());
+    // SAFETY: the map is readable and writable over its length until it is dropped, and reached through this buffer only.
     let buffer = unsafe {
         Buffer::from_owner(
             address,
             len,
             Place::HOST,
             Readiness::Ready,
-            BufferFlags::READ_ONLY,
+            BufferFlags::empty(),
             Owner::Map(map),
         )
     };

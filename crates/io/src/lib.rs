@@ -9,6 +9,7 @@
     warn(clippy::arithmetic_side_effects, clippy::indexing_slicing)
 )]
 
+mod atomic_file;
 mod container;
 mod cursor;
 mod file_error;
@@ -20,18 +21,27 @@ mod incoming;
 mod index;
 mod metadata;
 mod outgoing;
+mod parallel_read;
+mod progress;
+mod save;
+mod slice;
+mod source;
 mod stream_error;
 mod stream_parser;
 mod stream_reader;
 mod stream_writer;
 
+pub use atomic_file::AtomicFile;
 pub use container::{Container, ContainerParser, Opening};
 pub use file_error::{FileError, Section};
-pub use file_reader::FileReader;
+pub use file_reader::{FileReader, Target};
 pub use file_writer::{FileOptions, FileWriter};
 pub use index::Entry;
 pub use metadata::{Array, Value};
 pub use outgoing::OutgoingError;
+pub use progress::Progress;
+pub use save::save;
+pub use slice::SliceError;
 pub use stream_error::StreamError;
 pub use stream_parser::{StreamLimits, StreamParser};
 pub use stream_reader::StreamReader;

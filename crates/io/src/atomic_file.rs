@@ -1,0 +1,139 @@
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, IoSlice, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+/// Links that are followed before they are taken for a circle, as on Linux.
+const MOST_LINKS: usize = 40;
+/// What a plain create asks for; the process' mask takes its part.
+const PLAIN_MODE: u32 = 0o666;
+/// The permissions that are taken over from a file: none that act for its owner.
+const PERMISSIONS: u32 = 0o777;
+
+/// A file that takes the place of another at once and as a whole, when it is [committed](Self::commit).
+///
+/// ```text
+/// create ─> .name.XXXXXX.tmp <─ writes      name: the old file, whole
+/// commit ─> sync ─> rename ─> sync folder   name: the new file, whole
+/// ```
+///
+/// Whoever has the old file open or mapped keeps it as it was. Where `path` is a link, what it points to is replaced. The new file has the
+/// permissions of the old one, or those of a plain create. Dropped without a commit, it leaves nothing behind; a killed process leaves the file
+/// beside, never a half file in the other's place.
+///
+/// What is no regular file (a pipe, a terminal, `/dev/null`) has no other to replace, and is written to directly.
+///
+/// Not promised: other hard links to the old file, which go on to name that one, and its owner and attributes.
+#[derive(Debug)]
+pub struct AtomicFile(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Beside { new: NamedTempFile, path: PathBuf },
+    Direct(File),
+}
+
+impl AtomicFile {
+    /// Begins the file that is to be at `path`.
+    ///
+    /// # Errors
+    /// A file there that may not be written to, a folder there; a folder around it in which no file can be made.
+    pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        // Asks for what a plain write would need.
+        let old = match OpenOptions::new().write(true).open(path) {
+            Ok(old) => Some(old),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let (path, mode) = match old {
+            Some(old) => {
+                let metadata = old.metadata()?;
+                if !metadata.is_file() {
+                    return Ok(Self(Kind::Direct(old)));
+                }
+                let mode = metadata.permissions().mode() & PERMISSIONS;
+                (fs::canonicalize(path)?, Some(mode))
+            }
+            None => (missing_file(path)?, None),
+        };
+        let name = path.file_name().unwrap_or_default();
+        let mut prefix = std::ffi::OsString::from(".");
+        // A name may have 255 bytes, and what is added needs some of them.
+        if name.len() < 200 {
+            prefix.push(name);
+        }
+        prefix.push(".");
+        let new = tempfile::Builder::new()
+            .prefix(&prefix)
+            .suffix(".tmp")
+            .permissions(Permissions::from_mode(PLAIN_MODE))
+            .tempfile_in(folder(&path))?;
+        if let Some(mode) = mode {
+            new.as_file()
+                .set_permissions(Permissions::from_mode(mode))?;
+        }
+        Ok(Self(Kind::Beside { new, path }))
+    }
+
+    /// Puts the file in its place, and returns when it would outlast a power failure.
+    ///
+    /// # Errors
+    /// What the system says. The file may have taken its place only if syncing the folder failed.
+    pub fn commit(self) -> io::Result<()> {
+        match self.0 {
+            Kind::Direct(_) => Ok(()),
+            Kind::Beside { new, path } => {
+                new.as_file().sync_all()?;
+                new.persist(&path)?;
+                match File::open(folder(&path))?.sync_all() {
+                    // A file system that cannot sync folders.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+                    result => result,
+                }
+            }
+        }
+    }
+
+    fn file(&mut self) -> &mut File {
+        match &mut self.0 {
+            Kind::Beside { new, .. } => new.as_file_mut(),
+            Kind::Direct(file) => file,
+        }
+    }
+}
+
+impl Write for AtomicFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file().write(bytes)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.file().write_vectored(parts)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file().flush()
+    }
+}
+
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Where a plain create would make the file: at the end of the links that begin at `path`, if it is one.
+fn missing_file(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let Ok(link) = fs::read_link(&path) else {
+            return Ok(path);
+        };
+        path = folder(&path).join(link);
+    }
+    Err(io::ErrorKind::NotFound.into())
+}

@@ -1,0 +1,49 @@
+use std::path::Path;
+
+use hurray_ffi::Item;
+
+use crate::atomic_file::AtomicFile;
+use crate::progress::{Counter, Progress, Watched};
+use crate::{FileError, FileOptions, FileWriter, Value};
+
+/// Writes a file of these items and this metadata to `path`, in the place of the one that is there, if one is: see [`AtomicFile`]. Items that
+/// borrow the bytes of the old file keep them.
+///
+/// Everything that can be wrong with the items is found before anything is written. `progress` is told of the file's bytes.
+///
+/// # Errors
+/// As [`FileWriter`]; the system's; [`FileError::Stopped`]. The old file is there still, and nothing else, unless only the last step failed: making
+/// sure that the new one stays ([`AtomicFile::commit`]).
+pub fn save<'a>(
+    path: impl AsRef<Path>,
+    items: impl IntoIterator<Item = (&'a str, &'a Item)> + Clone,
+    metadata: &[(String, Value)],
+    options: FileOptions,
+    progress: &mut Progress<'_>,
+) -> Result<(), FileError> {
+    let Counter(total) = write(Counter::default(), items.clone(), metadata, options)?;
+    let mut file = AtomicFile::create(path)?;
+    let mut sink = Watched::new(&mut file, total, progress);
+    let written = write(&mut sink, items, metadata, options).map(drop);
+    if sink.is_stopped {
+        return Err(FileError::Stopped);
+    }
+    written?;
+    Ok(file.commit()?)
+}
+
+fn write<'a, W: std::io::Write>(
+    sink: W,
+    items: impl IntoIterator<Item = (&'a str, &'a Item)>,
+    metadata: &[(String, Value)],
+    options: FileOptions,
+) -> Result<W, FileError> {
+    let mut writer = FileWriter::new(sink, options)?;
+    for (key, value) in metadata {
+        writer.push_metadata(key, value.clone());
+    }
+    for (name, item) in items {
+        writer.write_item(name, item)?;
+    }
+    writer.finish()
+}
