@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::{io, thread};
+use std::{io, panic, thread};
 
 use crate::FileError;
 use crate::progress::Progress;
@@ -58,26 +58,23 @@ pub(crate) fn read_parts<'t>(
             };
             others.push(other);
         }
-        loop {
-            match read_one() {
-                Ok(Some(done)) => {
-                    if progress(done, total).is_break() {
-                        *lock() = None;
-                        return Err(FileError::Stopped);
-                    }
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    *lock() = None;
-                    return Err(error.into());
-                }
+        let mut told = 0;
+        while let Some(done) = read_one().inspect_err(|_| *lock() = None)? {
+            told = done;
+            if progress(done, total).is_break() {
+                *lock() = None;
+                return Err(FileError::Stopped);
             }
         }
         for other in others {
             match other.join() {
                 Ok(result) => result?,
-                Err(panic) => std::panic::resume_unwind(panic),
+                Err(panic) => panic::resume_unwind(panic),
             }
+        }
+        // The last parts were other threads'.
+        if told < total && progress(total, total).is_break() {
+            return Err(FileError::Stopped);
         }
         Ok(())
     })

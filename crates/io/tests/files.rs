@@ -122,36 +122,6 @@ fn the_map_lives_as_long_as_a_tensor_and_the_path_may_be_replaced() {
     assert!(matches!(tensor.buffers()[0].owner(), Owner::Map(_)));
 }
 
-/// The index is read in one pass, and a composite of everything in it in another.
-#[test]
-fn many_tensors_cost_linear_time() {
-    let mut writer = FileWriter::new(io::sink(), FileOptions::default()).unwrap();
-    let composite = Item::Composite(rows_partition(100_000));
-    let start = std::time::Instant::now();
-    writer.write_item("w", &composite).unwrap();
-    writer.finish().unwrap();
-    // A page each.
-    const MEMBERS: u32 = 20_000;
-    let members = head(CompositionRule::Group, &[], MEMBERS);
-    let empty = bytes_tensor(&[]);
-    let mut writer = FileWriter::new(Vec::new(), FileOptions::default()).unwrap();
-    writer.write_tensor("g", members, Vec::new()).unwrap();
-    for number in 0..MEMBERS {
-        let (descriptor, buffers) = empty.clone().into_parts();
-        writer
-            .write_tensor(&format!("g.{number}"), descriptor, buffers)
-            .unwrap();
-    }
-    let reader = read(&writer.finish().unwrap());
-    assert_eq!(reader.roots().unwrap(), ["g"]);
-    match reader.item("g").unwrap() {
-        Item::Composite(composite) => assert_eq!(composite.members().len(), MEMBERS as usize),
-        Item::Tensor(_) => panic!("a group"),
-    }
-    // Seconds in a debug build; a quadratic step would take hours.
-    assert!(start.elapsed().as_secs() < 120);
-}
-
 /// Decision 15: equal tensors make equal files, wherever their bytes are.
 #[test]
 fn rows_say_what_the_bytes_in_the_file_are() {

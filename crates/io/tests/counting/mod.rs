@@ -1,4 +1,5 @@
-//! Measures how much memory a thread holds at most.
+//! Measures how much memory a thread holds at most, and asks for.
+#![allow(dead_code, reason = "each test crate uses its part")]
 #![expect(unsafe_code, reason = "counts what the system allocator is asked for")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -7,6 +8,8 @@ use std::cell::Cell;
 thread_local! {
     /// Bytes held and the most that were.
     static HELD: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
+    /// Bytes that were ever asked for.
+    static ASKED: Cell<usize> = const { Cell::new(0) };
 }
 
 struct Counting;
@@ -37,10 +40,18 @@ fn add(bytes: usize) {
     let (held, most) = HELD.get();
     let held = held.saturating_add_unsigned(bytes);
     HELD.set((held, most.max(held)));
+    ASKED.set(ASKED.get().saturating_add(bytes));
 }
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
+
+/// The bytes that `f` asks for in all on this thread, and what it gives.
+pub(crate) fn asked<T>(f: impl FnOnce() -> T) -> (usize, T) {
+    let before = ASKED.get();
+    let value = f();
+    (ASKED.get().saturating_sub(before), value)
+}
 
 /// The most bytes that `f` holds at a time on this thread, over what was held before, and what it gives.
 pub(crate) fn peak<T>(f: impl FnOnce() -> T) -> (usize, T) {
