@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import operator
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -74,8 +75,14 @@ def signature(function: object) -> list[tuple[str, object, object]]:
 
 
 STUB = stub("__init__")
-CLASSES = [name for name, node in STUB.items() if isinstance(node, ast.ClassDef)]
-FUNCTIONS = [name for name, node in STUB.items() if isinstance(node, ast.FunctionDef)]
+# Every class and function, by the name under `hurray`.
+DEFINED = STUB | {f"cuda.{name}": node for name, node in stub("cuda").items()}
+CLASSES = [name for name, node in DEFINED.items() if isinstance(node, ast.ClassDef)]
+FUNCTIONS = [name for name, node in DEFINED.items() if isinstance(node, ast.FunctionDef)]
+
+
+def defined(name: str) -> object:
+    return operator.attrgetter(name)(hurray)
 
 
 def test_the_stub_has_every_public_name_and_no_other() -> None:
@@ -83,7 +90,7 @@ def test_the_stub_has_every_public_name_and_no_other() -> None:
     assert {name for name in vars(hurray) if not name.startswith("_")} == set(hurray.__all__)
 
 
-@pytest.mark.parametrize("name", ["dtype", "device"])
+@pytest.mark.parametrize("name", ["cuda", "dtype", "device"])
 def test_the_stub_of_a_submodule_has_every_name_and_no_other(name: str) -> None:
     module = importlib.import_module(f"hurray.{name}")
     assert isinstance(module, ModuleType)
@@ -94,16 +101,16 @@ def test_the_stub_of_a_submodule_has_every_name_and_no_other(name: str) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name: str) -> None:
-    node = STUB[name]
+    node = DEFINED[name]
     assert isinstance(node, ast.FunctionDef)
-    assert parameters(node, skip_first=False) == signature(getattr(hurray, name))
+    assert parameters(node, skip_first=False) == signature(defined(name))
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_classes(name: str) -> None:
-    node = STUB[name]
+    node = DEFINED[name]
     assert isinstance(node, ast.ClassDef)
-    class_ = getattr(hurray, name)
+    class_ = defined(name)
     bases = [ast.unparse(base) for base in node.bases] or ["object"]
     assert bases == [base.__name__ for base in class_.__bases__]
     final = any(isinstance(d, ast.Name) and d.id == "final" for d in node.decorator_list)
@@ -150,7 +157,7 @@ def is_constructible(class_: type) -> bool:
     return True
 
 
-@pytest.mark.parametrize("file", ["__init__", "dtype", "device"])
+@pytest.mark.parametrize("file", ["__init__", "cuda", "dtype", "device"])
 def test_everything_in_a_stub_is_annotated(file: str) -> None:
     tree = ast.parse((PACKAGE / f"{file}.pyi").read_text())
     for node in ast.walk(tree):
@@ -166,7 +173,7 @@ def test_everything_in_a_stub_is_annotated(file: str) -> None:
 
 @pytest.mark.parametrize("name", [*CLASSES, *FUNCTIONS])
 def test_every_name_has_a_text(name: str) -> None:
-    value = getattr(hurray, name)
+    value = defined(name)
     assert inspect.getdoc(value), name
     if isinstance(value, type) and not issubclass(value, Exception):
         for member in vars(value):

@@ -148,6 +148,7 @@ entry_points! {
     cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const CUmemPoolProps);
     cuMemPoolDestroy(pool: CUmemoryPool);
     cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void);
+    cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void);
     cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize);
     cuMemAllocFromPoolAsync(address: *mut CUdeviceptr, len: usize, pool: CUmemoryPool, stream: CUstream);
     cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);

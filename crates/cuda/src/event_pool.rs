@@ -87,6 +87,11 @@ impl<C: EventCalls> EventPool<C> {
         free.remove(first)
     }
 
+    /// Events that nobody holds.
+    pub(crate) fn unused(&self) -> usize {
+        self.free.lock().len()
+    }
+
     /// Ends the events that nobody holds.
     pub(crate) fn clear(&self) {
         let free = std::mem::take(&mut *self.free.lock());

@@ -32,5 +32,5 @@ mod sync;
 
 pub use event::CudaEvent;
 pub use layer::{Cuda, LAYER};
-pub use release::{empty_cache, flush, kept};
+pub use release::{PoolStatistics, Statistics, empty_cache, flush, kept, statistics};
 pub use stream::CudaStream;

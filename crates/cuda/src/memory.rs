@@ -18,6 +18,7 @@ use crate::device::Device;
 use crate::driver::{CallError, Code, Driver};
 use crate::owner::{Held, Owned};
 use crate::reclaimer::Waits;
+use crate::release::PoolStatistics;
 use crate::{order, probe, release, stream};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for every context.
@@ -72,6 +73,23 @@ impl Pool {
             return Err(failed);
         }
         Ok(Some(pool))
+    }
+
+    /// How much of the device's memory it has.
+    pub(crate) fn statistics(&self, device: &Device) -> Result<PoolStatistics, CallError> {
+        let driver = device.driver();
+        let _relaxed = Relaxed::enter(driver)?;
+        let read = |attribute| {
+            let mut value = 0_u64;
+            let out = (&raw mut value).cast::<c_void>();
+            // SAFETY: the pool is live, and the attribute is 64 bits wide.
+            unsafe { driver.cuMemPoolGetAttribute(self.0, attribute, out) }.map(|()| value)
+        };
+        Ok(PoolStatistics {
+            device_id: device.id(),
+            used: read(CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?,
+            reserved: read(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?,
+        })
     }
 
     /// Ends a pool that nothing was allocated from.

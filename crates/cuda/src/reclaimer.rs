@@ -48,8 +48,8 @@ enum Answer {
 
 struct Queue<C: EventCalls> {
     posted: Vec<Job<C>>,
-    /// Whether the thread has work in hand.
-    is_busy: bool,
+    /// Owners that the thread had in hand when it last took what was posted.
+    held: usize,
 }
 
 /// The reclaimer: anybody posts, one thread takes turns. No lock is held while the driver is called or an owner dropped.
@@ -67,7 +67,7 @@ impl<C: EventCalls> Reclaimer<C> {
             events,
             queue: Mutex::new(Queue {
                 posted: Vec::new(),
-                is_busy: false,
+                held: 0,
             }),
             posted: Condvar::new(),
             idle: Condvar::new(),
@@ -92,10 +92,16 @@ impl<C: EventCalls> Reclaimer<C> {
         self.kept.load(Ordering::Relaxed)
     }
 
+    /// Owners that wait for a device, or to be dropped.
+    pub(crate) fn pending(&self) -> usize {
+        let queue = self.queue.lock();
+        queue.held + queue.posted.len()
+    }
+
     /// Blocks until every owner posted by now is dropped or kept. Not to be called from an owner's drop.
     pub(crate) fn flush(&self) {
         let mut queue = self.queue.lock();
-        while queue.is_busy || !queue.posted.is_empty() {
+        while queue.held > 0 || !queue.posted.is_empty() {
             self.idle.wait(&mut queue);
         }
     }
@@ -114,12 +120,12 @@ impl<C: EventCalls> Reclaimer<C> {
         {
             let mut queue = self.queue.lock();
             while queue.posted.is_empty() && held.is_empty() {
-                queue.is_busy = false;
+                queue.held = 0;
                 self.idle.notify_all();
                 self.posted.wait(&mut queue);
             }
-            queue.is_busy = true;
             held.append(&mut queue.posted);
+            queue.held = held.len();
         }
         let slept = held.iter_mut().any(|job| self.sleep_on(job));
         let mut busy = Busy::new();

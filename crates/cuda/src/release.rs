@@ -95,6 +95,56 @@ pub fn kept() -> usize {
     reclaimer().map_or(0, Reclaimer::kept)
 }
 
+/// What the process holds for devices; nothing before the first one is used, and in a forked child.
+#[must_use]
+pub fn statistics() -> Statistics {
+    let mut statistics = Statistics {
+        kept: kept(),
+        ..Statistics::default()
+    };
+    if !probe::is_this_process() {
+        return statistics;
+    }
+    let Some(release) = RELEASE.get() else {
+        return statistics;
+    };
+    statistics.pending = release.reclaimer.pending();
+    statistics.unused_events = release.events.unused();
+    for device in Device::all() {
+        if let Some(pool) = &device.pool {
+            // Failing, the pool is left out: there is nothing to count in a context that is gone.
+            statistics.pools.extend(pool.statistics(device).ok());
+        }
+    }
+    statistics
+}
+
+/// Numbers for whoever looks for a leak.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Owners that were let go and wait for a device.
+    pub pending: usize,
+    /// Owners that are kept for good, since the driver could not say when they may go.
+    pub kept: usize,
+    /// Events that are held to be used again.
+    pub unused_events: usize,
+    /// The pool of each device in use that has one.
+    pub pools: Vec<PoolStatistics>,
+}
+
+/// A device's pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolStatistics {
+    /// Which device.
+    pub device_id: u32,
+    /// Bytes in use.
+    pub used: u64,
+    /// Bytes that the pool has from the device, in use or not.
+    pub reserved: u64,
+}
+
 /// Gives back what is held for later use: events, pinned memory, streams of our own and the pool's unused memory. What is in use stays.
 pub fn empty_cache() {
     if !probe::is_this_process() {

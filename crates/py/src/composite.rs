@@ -199,7 +199,7 @@ impl Composite {
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if let Some(stream) = stream
-            && crate::tensor::names_a_stream(stream)?
+            && crate::cuda::StreamArgument::or_none(stream)?.is_some()
         {
             check_ready(&self.0)?;
         }

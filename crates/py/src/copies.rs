@@ -1,14 +1,14 @@
 //! `hurray.copies()`: every copy of tensor bytes that is made inside a `with` block, in its context.
 
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use hurray_ffi::Place;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple};
 
 use crate::device::{self, Device};
+use crate::open_blocks::OpenBlocks;
 
 /// Why bytes were copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,25 +89,8 @@ impl Copy {
     }
 }
 
-/// Blocks that are open in any context: where there is none, a copy is not looked at further.
-static OPEN: AtomicUsize = AtomicUsize::new(0);
-
-/// The context variable: a tuple of the blocks that are open in a context.
-fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
-    static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    VARIABLE
-        .get_or_try_init(py, || {
-            let options = pyo3::types::PyDict::new(py);
-            options.set_item("default", PyTuple::empty(py))?;
-            let class = py.import("contextvars")?.getattr("ContextVar")?;
-            Ok(class.call(("hurray.copies",), Some(&options))?.unbind())
-        })
-        .map(|variable| variable.bind(py))
-}
-
-fn open_blocks<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-    Ok(variable(py)?.call_method0("get")?.cast_into()?)
-}
+/// Where there is none, a copy is not looked at further.
+static OPEN: OpenBlocks = OpenBlocks::new("hurray.copies");
 
 /// A `with` block that lists the copies made inside it.
 ///
@@ -119,8 +102,6 @@ pub(crate) struct Copies {
     log: Py<PyList>,
     /// [`NEW`], then [`ENTERED`], then [`LEFT`].
     state: AtomicU8,
-    /// What undoes the entry.
-    token: PyOnceLock<Py<PyAny>>,
 }
 
 const NEW: u8 = 0;
@@ -131,9 +112,6 @@ const LEFT: u8 = 2;
 impl Copies {
     fn __enter__(this: &Bound<'_, Self>) -> PyResult<Py<PyList>> {
         let (py, block) = (this.py(), this.get());
-        let mut blocks: Vec<_> = open_blocks(py)?.iter().collect();
-        blocks.push(this.clone().into_any());
-        let blocks = PyTuple::new(py, blocks)?;
         if block
             .state
             .compare_exchange(NEW, ENTERED, Ordering::Relaxed, Ordering::Relaxed)
@@ -143,20 +121,17 @@ impl Copies {
                 "this block was entered before; each block needs a call of hurray.copies()",
             ));
         }
-        OPEN.fetch_add(1, Ordering::Relaxed);
-        let token = variable(py)?.call_method1("set", (blocks,))?;
-        // Nobody else sets it: only one thread saw the state change.
-        let _ = block.token.set(py, token.unbind());
+        OPEN.open(this.as_any())?;
         Ok(block.log.clone_ref(py))
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        if self.state.swap(LEFT, Ordering::Relaxed) == ENTERED {
-            OPEN.fetch_sub(1, Ordering::Relaxed);
-            if let Some(token) = self.token.get(py) {
-                variable(py)?.call_method1("reset", (token,))?;
-            }
+    fn __exit__(this: &Bound<'_, Self>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let was_entered = this.get().state.swap(LEFT, Ordering::Relaxed) == ENTERED;
+        if was_entered && !OPEN.close(this.as_any())? {
+            return Err(PyRuntimeError::new_err(
+                "the block is left in another context than the one that entered it",
+            ));
         }
         Ok(())
     }
@@ -175,7 +150,6 @@ fn copies(py: Python<'_>) -> Copies {
     Copies {
         log: PyList::empty(py).unbind(),
         state: AtomicU8::new(NEW),
-        token: PyOnceLock::new(),
     }
 }
 
@@ -188,13 +162,9 @@ pub(crate) fn report(
     reason: Reason,
     call: &'static str,
 ) -> PyResult<()> {
-    if OPEN.load(Ordering::Relaxed) == 0 {
+    let Some(blocks) = OPEN.in_context(py)? else {
         return Ok(());
-    }
-    let blocks = open_blocks(py)?;
-    if blocks.is_empty() {
-        return Ok(());
-    }
+    };
     let copy = Py::new(
         py,
         Copy {

@@ -118,13 +118,18 @@ impl fmt::Display for Device {
     }
 }
 
-/// Device 0 of its kind with standard memory.
-const fn first(device: DeviceTag) -> Place {
+/// Standard memory of a device.
+pub(crate) const fn standard(device: DeviceTag, device_id: u32) -> Place {
     Place {
         device,
-        device_id: 0,
+        device_id,
         memory_class: MemoryClass::Standard,
     }
+}
+
+/// Device 0 of its kind with standard memory.
+const fn first(device: DeviceTag) -> Place {
+    standard(device, 0)
 }
 
 /// What a row says of its device, which is not which one of its kind.

@@ -40,6 +40,13 @@ pyo3::create_exception!(
 );
 pyo3::create_exception!(
     hurray,
+    DeviceError,
+    PyRuntimeError,
+    "A device that cannot be used, a call of its driver that failed, or a stream or event that cannot be waited for. \
+     The text names the operation and the driver's word for the error."
+);
+pyo3::create_exception!(
+    hurray,
     InternalError,
     PyRuntimeError,
     "A defect of this library. Please report it."
@@ -55,6 +62,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     )?;
     module.add("BufferError", py.get_type::<BufferError>())?;
     module.add("CopyRequiredError", py.get_type::<CopyRequiredError>())?;
+    module.add("DeviceError", py.get_type::<DeviceError>())?;
     module.add("InternalError", py.get_type::<InternalError>())
 }
 
@@ -149,6 +157,25 @@ fn raise_as(error: &Error, text: String) -> PyErr {
             | BufferTableError::PaddedBlocks { .. },
         ) => BufferError::new_err(text),
         _ => InvalidDescriptorError::new_err(text),
+    }
+}
+
+impl Raise for hurray_core::DeviceError {
+    fn raise(self) -> PyErr {
+        let text = self.to_string();
+        match self {
+            Self::NoSuchMemory { .. } => UnsupportedError::new_err(text),
+            _ => DeviceError::new_err(text),
+        }
+    }
+}
+
+impl Raise for hurray_core::PointerError {
+    fn raise(self) -> PyErr {
+        match self {
+            Self::Device(error) => error.raise(),
+            other => BufferError::new_err(other.to_string()),
+        }
     }
 }
 

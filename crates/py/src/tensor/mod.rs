@@ -10,13 +10,14 @@ use std::mem::ManuallyDrop;
 
 use hurray_core::{Layout as CoreLayout, element_count};
 use hurray_ffi::Place;
-use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError};
 use pyo3::ffi::Py_buffer;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyTuple};
+use pyo3::types::PyTuple;
 
 use crate::buffer_handle::BufferHandle;
 use crate::capsule;
+use crate::cuda::StreamArgument;
 use crate::descriptor::Descriptor;
 use crate::device::{self, Device};
 use crate::dlpack;
@@ -315,7 +316,7 @@ impl Tensor {
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if let Some(stream) = stream
-            && names_a_stream(stream)?
+            && StreamArgument::or_none(stream)?.is_some()
         {
             self.inner
                 .check_access(hurray_ffi::access::Reach::Device)
@@ -402,29 +403,6 @@ impl Tensor {
 
     fn __repr__(this: &Bound<'_, Self>) -> PyResult<String> {
         repr::repr(this)
-    }
-}
-
-/// Whether `stream`, an argument that is not None, is more than -1, which asks for nothing.
-///
-/// # Errors
-/// `ValueError` for 0, a bool or a number below -1, `TypeError` for anything else that is neither a number nor a stream object.
-pub(crate) fn names_a_stream(stream: &Bound<'_, PyAny>) -> PyResult<bool> {
-    const STREAMS: &str = "1 is the legacy default stream, 2 the per-thread default, larger numbers are handles; \
-                           a stream object says which it is, and None or -1 asks for no order";
-    let invalid = || PyValueError::new_err(format!("stream {stream} is no stream: {STREAMS}"));
-    if stream.is_instance_of::<PyBool>() {
-        return Err(invalid());
-    }
-    match stream.extract::<i128>() {
-        Ok(-1) => Ok(false),
-        Ok(1..) => Ok(true),
-        Ok(_) => Err(invalid()),
-        Err(_) if stream.hasattr("__cuda_stream__")? || stream.hasattr("cuda_stream")? => Ok(true),
-        Err(_) => Err(PyTypeError::new_err(format!(
-            "stream is an int or a stream object, not {}; {STREAMS}",
-            stream.get_type().name()?
-        ))),
     }
 }
 

@@ -1,0 +1,99 @@
+"""What programs on a CUDA driver are made of, over NVIDIA's own bindings.
+
+Libraries that no test machine has are played by a few lines that do to the driver what they do.
+"""
+
+import ctypes
+import gc
+import time
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver
+
+# Bytes of a buffer.
+LEN = 4096
+
+
+def call(answer: tuple) -> Any:
+    """What a call of the driver gives, or its error."""
+    code, *values = answer
+    assert code == driver.CUresult.CUDA_SUCCESS, code
+    return values[0] if values else None
+
+
+class Gpu:
+    """A device whose primary context is current, with the kernels of the stand-in driver."""
+
+    def __init__(self, ordinal: int = 0) -> None:
+        call(driver.cuInit(0))
+        self.ordinal = ordinal
+        self.device = call(driver.cuDeviceGet(ordinal))
+        self.context = call(driver.cuDevicePrimaryCtxRetain(self.device))
+        self.make_current()
+        library = ctypes.CDLL("libcuda.so")
+        library.cuda_sim_ptx.restype = ctypes.c_char_p
+        self.module = call(driver.cuModuleLoadData(library.cuda_sim_ptx()))
+        self.kernel = call(driver.cuModuleGetFunction(self.module, b"hurray_sim_add"))
+        self.library = library
+        self.streams = []
+
+    def make_current(self) -> None:
+        call(driver.cuCtxSetCurrent(self.context))
+
+    def stream(self) -> int:
+        """A non-blocking stream, as the libraries make them."""
+        self.streams.append(call(driver.cuStreamCreate(1)))
+        return int(self.streams[-1])
+
+    def alloc(self, nbytes: int = LEN) -> int:
+        return int(call(driver.cuMemAlloc(nbytes)))
+
+    def free(self, address: int) -> None:
+        call(driver.cuMemFree(address))
+
+    def fill(self, address: int, byte: int, stream: int, nbytes: int = LEN) -> None:
+        """Queues a write of all bytes."""
+        call(driver.cuMemsetD8Async(address, byte, nbytes, stream))
+
+    def add(self, target: int, source: int, stream: int, by: int = 1, nbytes: int = LEN) -> None:
+        """Queues a kernel: target[i] = source[i] + by."""
+        values = (target, source, nbytes, by)
+        types = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32)
+        grid = (1, 1, 1, 1, 1, 1)
+        call(driver.cuLaunchKernel(self.kernel, *grid, 0, stream, (values, types), 0))
+
+    def read(self, address: int, stream: int, nbytes: int = LEN) -> np.ndarray:
+        """The bytes once what is queued on the stream is done: a host wait of the program's own."""
+        target = np.empty(nbytes, np.uint8)
+        call(driver.cuMemcpyDtoHAsync(target.ctypes.data, address, nbytes, stream))
+        call(driver.cuStreamSynchronize(stream))
+        return target
+
+    def calls(self, function: str) -> int:
+        """Calls of the driver by this program's threads."""
+        self.library.cuda_sim_calls.restype = ctypes.c_uint64
+        return self.library.cuda_sim_calls(function.encode(), 0)
+
+    def host_waits(self) -> int:
+        self.library.cuda_sim_host_waits.restype = ctypes.c_uint64
+        return self.library.cuda_sim_host_waits(0)
+
+    def close(self) -> None:
+        """Lets go of everything, so that what is left then has leaked."""
+        import hurray
+
+        gc.collect()
+        hurray.cuda.empty_cache()
+        self.make_current()
+        call(driver.cuModuleUnload(self.module))
+        for stream in self.streams:
+            call(driver.cuStreamDestroy(stream))
+
+
+def until(condition: Any) -> None:
+    """Waits for another thread."""
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.001)
