@@ -488,9 +488,37 @@ pub enum PointerError {
     },
 }
 
+/// Page-locked host memory in chunks of one size, which one thread copies through for a while, and a stream of its own. While the host fills or empties one
+/// chunk, the copies from or to the others are under way.
+///
+/// ```text
+/// chunk ─> fill it, queue copies from it ─> advance ─> chunk ─> …
+/// ```
+///
+/// Dropped between the two, it is not used again: what is queued cannot be known.
+pub trait StagingRing: Send {
+    /// A stream that nobody else queues work on, where the caller has none that it is to copy on.
+    fn stream(&self) -> &Stream;
+
+    /// How many chunks there are: so many times [`advance`](Self::advance) leads to the same one again.
+    fn chunks(&self) -> usize;
+
+    /// The current chunk, with what the last copy to it brought. Blocks until the last copies from or to it are done.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn chunk(&mut self) -> Result<&mut [u8], DeviceError>;
+
+    /// Goes on to the next chunk. Copies from or to the current one are queued on `copying` by now, and on no other stream; on none, where it is `None`.
+    ///
+    /// # Errors
+    /// What the driver says. The ring is not used again.
+    fn advance(&mut self, copying: Option<&Stream>) -> Result<(), DeviceError>;
+}
+
 /// The operations of one kind of device, as the transport uses them: as `&'static dyn DeviceLayer`, knowing no vendor.
 ///
-/// No call waits on the host but [`wait`](Self::wait), and [`copy`](Self::copy) where one end is pageable memory.
+/// No call waits on the host but [`wait`](Self::wait), [`copy`](Self::copy) where one end is pageable memory, and [`StagingRing::chunk`].
 pub trait DeviceLayer: Send + Sync {
     /// The kind of device.
     fn device(&self) -> DeviceTag;
@@ -590,6 +618,13 @@ pub trait DeviceLayer: Send + Sync {
     /// What the driver says; some of the copies may be queued.
     #[expect(unsafe_code, reason = "declared here, implemented by device crates")]
     unsafe fn copy(&self, copies: &[CopyRequest], stream: &Stream) -> Result<(), DeviceError>;
+
+    /// Chunks through which bytes come to the memory of device `device_id`, or from it. They go back when the ring is dropped, with their copies still under
+    /// way.
+    ///
+    /// # Errors
+    /// No such device, or what the driver says.
+    fn staging_ring(&self, device_id: u32) -> Result<Box<dyn StagingRing>, DeviceError>;
 
     /// What the driver knows of `address`; `None` where it knows nothing, as of ordinary host memory.
     ///

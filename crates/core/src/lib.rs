@@ -42,8 +42,8 @@ pub use descriptor::{ElementAddress, MemberRole, TensorDescriptor, Version};
 pub use device::{DeviceTag, MemoryClass};
 pub use device_layer::{
     Allocation, AllocationRequest, CopyEnd, CopyRequest, Dependency, DeviceError, DeviceLayer,
-    DeviceOwner, Event, EventObject, EventState, PointerClaim, PointerError, PointerFacts, Stream,
-    StreamObject,
+    DeviceOwner, Event, EventObject, EventState, PointerClaim, PointerError, PointerFacts,
+    StagingRing, Stream, StreamObject,
 };
 pub use element_type::ElementType;
 pub use error::{

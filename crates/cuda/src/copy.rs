@@ -1,7 +1,6 @@
 //! Copies between host and device, within a device and between devices.
 
-use std::mem::ManuallyDrop;
-use std::ptr;
+use std::{mem, ptr};
 
 use cudarc::driver::sys::{CUDA_MEMCPY2D, CUcontext, CUmemorytype};
 use hurray_core::{CopyEnd, CopyRequest, DeviceError, Stream};
@@ -10,10 +9,10 @@ use crate::capture::Capture;
 use crate::context::Current;
 use crate::device::Device;
 use crate::driver::{CallError, Driver};
-use crate::event_pool::EventCalls;
-use crate::pinned_ring::{CHUNK, CHUNKS, PinnedRing};
+use crate::pinned_ring::{CHUNK, CHUNKS};
+use crate::pointer;
+use crate::staging_ring::LentRing;
 use crate::stream::{handle, require_open};
-use crate::{pointer, release};
 
 /// Pieces of small buffers begin on this boundary in a chunk, as allocations do.
 const PIECE_ALIGNMENT: usize = 256;
@@ -193,9 +192,8 @@ struct Arriving {
 /// Copies of pageable memory in progress: pieces are packed into chunks, each chunk has one event, and the host works on one chunk while the others
 /// are under way.
 struct Staging<'s> {
-    device: &'static Device,
     stream: &'s Stream,
-    ring: ManuallyDrop<PinnedRing>,
+    ring: LentRing,
     /// Bytes of the current chunk that are taken.
     used: usize,
     arriving: [Vec<Arriving>; CHUNKS],
@@ -204,9 +202,8 @@ struct Staging<'s> {
 impl<'s> Staging<'s> {
     fn new(device: &'static Device, stream: &'s Stream) -> Result<Self, CallError> {
         let mut staging = Self {
-            device,
             stream,
-            ring: ManuallyDrop::new(device.rings.take(device)?),
+            ring: LentRing::take(device)?,
             used: 0,
             arriving: [const { Vec::new() }; CHUNKS],
         };
@@ -220,7 +217,7 @@ impl<'s> Staging<'s> {
     /// # Safety
     /// As [`copy`].
     unsafe fn copy(&mut self, copy: &CopyRequest, direction: Direction) -> Result<(), DeviceError> {
-        let driver = self.device.driver();
+        let driver = self.ring.device().driver();
         let (mut row_len, mut rows) = (copy.row_len, copy.rows);
         if copy.from.pitch == row_len && copy.to.pitch == row_len {
             (row_len, rows) = (row_len * rows, 1);
@@ -269,12 +266,12 @@ impl<'s> Staging<'s> {
     ) -> Result<(), CallError> {
         let offset = self.used;
         let chunk = CopyEnd {
-            address: self.ring.chunk(self.ring.next) + offset,
+            address: self.ring.address() + offset,
             pitch: row_len,
             device_id: None,
         };
         self.used = CHUNK.min((offset + row_len * rows).next_multiple_of(PIECE_ALIGNMENT));
-        let driver = self.device.driver();
+        let driver = self.ring.device().driver();
         match direction {
             Direction::ToDevice => {
                 // SAFETY: the caller's bytes, and a part of the chunk that nothing uses.
@@ -291,7 +288,7 @@ impl<'s> Staging<'s> {
                     row_len,
                     rows,
                 };
-                if let Some(list) = self.arriving.get_mut(self.ring.next) {
+                if let Some(list) = self.arriving.get_mut(self.ring.index()) {
                     list.push(arriving);
                 }
                 Ok(())
@@ -309,16 +306,10 @@ impl<'s> Staging<'s> {
         unsafe { self.open() }
     }
 
-    /// Notes how far the stream must come before the current chunk is free, and leaves it.
+    /// Leaves the current chunk, if it is used.
     fn seal(&mut self) -> Result<(), CallError> {
         if self.used > 0 {
-            let events = release::events().map_err(|_| CallError::GONE)?;
-            let event = events.record(self.stream, None)?;
-            let next = self.ring.next;
-            if let Some(last) = self.ring.last.get_mut(next) {
-                *last = Some(event);
-            }
-            self.ring.next = (next + 1) % CHUNKS;
+            self.ring.seal(self.stream)?;
             self.used = 0;
         }
         Ok(())
@@ -329,21 +320,11 @@ impl<'s> Staging<'s> {
     /// # Safety
     /// What arrives may be written to its targets.
     unsafe fn open(&mut self) -> Result<(), CallError> {
-        let index = self.ring.next;
-        let Some(last) = self.ring.last.get_mut(index) else {
-            return Ok(());
-        };
-        if let Some(event) = last {
-            release::events()
-                .map_err(|_| CallError::GONE)?
-                .calls
-                .wait(event.raw())?;
-            *last = None;
-        }
-        let list = self.arriving.get_mut(index).map(std::mem::take);
+        self.ring.open()?;
+        let list = self.arriving.get_mut(self.ring.index()).map(mem::take);
         for arrived in list.into_iter().flatten() {
             let chunk = CopyEnd {
-                address: self.ring.chunk(index) + arrived.offset,
+                address: self.ring.address() + arrived.offset,
                 pitch: arrived.row_len,
                 device_id: None,
             };
@@ -362,13 +343,13 @@ impl<'s> Staging<'s> {
         for _ in 0..CHUNKS {
             let is_arriving = self
                 .arriving
-                .get(self.ring.next)
+                .get(self.ring.index())
                 .is_some_and(|list| !list.is_empty());
             if is_arriving {
                 // SAFETY: the caller's word.
                 unsafe { self.open() }?;
             }
-            self.ring.next = (self.ring.next + 1) % CHUNKS;
+            self.ring.pass();
         }
         Ok(())
     }
@@ -376,14 +357,11 @@ impl<'s> Staging<'s> {
 
 impl Drop for Staging<'_> {
     fn drop(&mut self) {
-        // After a failure the chunk may be in use with no event to tell.
-        let is_sealed = self.seal().is_ok();
-        // SAFETY: taken here only, and not used again.
-        let ring = unsafe { ManuallyDrop::take(&mut self.ring) };
-        if is_sealed {
-            self.device.rings.put(ring);
-        } else if let Some(reclaimer) = release::reclaimer() {
-            reclaimer.keep(ring);
+        // After a failure the chunk may be in use with no event to tell, and the ring knows.
+        if self.used > 0 {
+            let _: Result<(), CallError> = self.seal();
+        } else {
+            self.ring.pass();
         }
     }
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use hurray_core::{
     Allocation, AllocationRequest, CopyRequest, Dependency, DeviceError, DeviceLayer, DeviceOwner,
-    DeviceTag, Event, PointerClaim, PointerError, PointerFacts, Stream, StreamObject,
+    DeviceTag, Event, PointerClaim, PointerError, PointerFacts, StagingRing, Stream, StreamObject,
 };
 
 use crate::owner::{Held, Owned};
+use crate::staging_ring::Staging;
 use crate::{copy, memory, order, owner, pointer, probe, release, stream};
 
 /// The CUDA driver's devices. Naming it loads nothing: the driver is looked for, and started, by the first call that needs it.
@@ -85,6 +86,10 @@ impl DeviceLayer for Cuda {
     unsafe fn copy(&self, copies: &[CopyRequest], stream: &Stream) -> Result<(), DeviceError> {
         // SAFETY: the caller's word.
         unsafe { copy::copy(copies, stream) }
+    }
+
+    fn staging_ring(&self, device_id: u32) -> Result<Box<dyn StagingRing>, DeviceError> {
+        Ok(Box::new(Staging::take(device_id)?))
     }
 
     fn pointer_facts(&self, address: usize) -> Result<Option<PointerFacts>, DeviceError> {

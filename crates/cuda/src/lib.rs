@@ -27,6 +27,7 @@ mod readers;
 mod reclaimer;
 mod release;
 mod release_lane;
+mod staging_ring;
 mod stream;
 mod sync;
 

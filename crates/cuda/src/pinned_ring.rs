@@ -6,6 +6,7 @@ use crate::driver::CallError;
 use crate::event_pool::EventCalls;
 use crate::memory::{self, DriverBlock};
 use crate::release::{self, DriverEvent};
+use crate::stream::CudaStream;
 use crate::sync::Mutex;
 
 /// Bytes of a chunk: large enough that the calls for it cost little, small enough that the first one is soon under way.
@@ -20,6 +21,8 @@ pub(crate) struct PinnedRing {
     pub(crate) last: [Option<DriverEvent>; CHUNKS],
     /// The chunk to use next.
     pub(crate) next: usize,
+    /// A stream for whoever copies through the ring, once one was asked for.
+    pub(crate) stream: Option<CudaStream>,
     _memory: DriverBlock,
 }
 
@@ -48,6 +51,7 @@ impl PinnedRings {
             address,
             last: [const { None }; CHUNKS],
             next: 0,
+            stream: None,
             _memory: DriverBlock::pinned(device, address),
         })
     }
