@@ -2,6 +2,8 @@
 
 mod fit;
 
+use std::fmt;
+
 use smallvec::SmallVec;
 
 use crate::QuantizationError;
@@ -313,6 +315,70 @@ impl QuantizationScheme {
             Self::Mxfp(mxfp) => words(&[mxfp.axis, mxfp.block_size, mxfp.scale_buffer]),
         }
         QuantizationSection { payload }
+    }
+}
+
+/// The constructor call that makes the scheme in Python, which is also how an inspector shows it.
+impl fmt::Display for QuantizationScheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TensorAffine(TensorAffine { scale, zero_point }) => write!(
+                f,
+                "PerTensorAffine(scale={scale:?}, zero_point={zero_point})"
+            ),
+            Self::ChannelAffine(channel) => {
+                write_symmetry(f, "PerChannelAffine", channel.zero_point_buffer)?;
+                write!(f, "axis={}", channel.axis)?;
+                write_buffers(f, channel.scale_buffer, channel.zero_point_buffer)?;
+                f.write_str(")")
+            }
+            Self::BlockAffine(block) => {
+                write_symmetry(f, "PerBlockAffine", block.zero_point_buffer)?;
+                write!(f, "axis={}, block_size={}", block.axis, block.block_size)?;
+                write_buffers(f, block.scale_buffer, block.zero_point_buffer)?;
+                write!(f, ", scale_type=hurray.{})", self.scale_type())
+            }
+            Self::Nf4(Nf4 {
+                axis,
+                block_size,
+                scale_buffer,
+            }) => write!(
+                f,
+                "NF4(axis={axis}, block_size={block_size}, scale_buffer_index={scale_buffer})"
+            ),
+            Self::Mxfp(Mxfp {
+                axis,
+                block_size,
+                scale_buffer,
+            }) => write!(
+                f,
+                "MXFP(axis={axis}, block_size={block_size}, scale_buffer_index={scale_buffer})"
+            ),
+        }
+    }
+}
+
+fn write_symmetry(
+    f: &mut fmt::Formatter<'_>,
+    class: &str,
+    zero_point_buffer: Option<u32>,
+) -> fmt::Result {
+    let constructor = match zero_point_buffer {
+        None => "symmetric",
+        Some(_) => "asymmetric",
+    };
+    write!(f, "{class}.{constructor}(")
+}
+
+fn write_buffers(
+    f: &mut fmt::Formatter<'_>,
+    scale_buffer: u32,
+    zero_point_buffer: Option<u32>,
+) -> fmt::Result {
+    write!(f, ", scale_buffer_index={scale_buffer}")?;
+    match zero_point_buffer {
+        Some(zero_point_buffer) => write!(f, ", zero_point_buffer_index={zero_point_buffer}"),
+        None => Ok(()),
     }
 }
 

@@ -63,10 +63,7 @@ impl PerTensorAffine {
     }
 
     fn __repr__(&self) -> String {
-        format!(
-            "PerTensorAffine(scale={:?}, zero_point={})",
-            self.0.scale, self.0.zero_point
-        )
+        QuantizationScheme::TensorAffine(self.0).to_string()
     }
 }
 
@@ -144,18 +141,7 @@ impl PerChannelAffine {
     }
 
     fn __repr__(&self) -> String {
-        let ChannelAffine {
-            axis, scale_buffer, ..
-        } = self.0;
-        match self.0.zero_point_buffer {
-            None => format!(
-                "PerChannelAffine.symmetric(axis={axis}, scale_buffer_index={scale_buffer})"
-            ),
-            Some(zero_point_buffer) => format!(
-                "PerChannelAffine.asymmetric(axis={axis}, scale_buffer_index={scale_buffer}, \
-                 zero_point_buffer_index={zero_point_buffer})"
-            ),
-        }
+        QuantizationScheme::ChannelAffine(self.0).to_string()
     }
 }
 
@@ -174,14 +160,6 @@ impl PerBlockAffine {
             .validate_parameters()
             .or_raise()?;
         Ok(Self(scheme))
-    }
-
-    fn scale_element_type(self) -> ElementType {
-        match self.0.scale_type {
-            ScaleType::Float16 => ElementType::Float16,
-            ScaleType::Bfloat16 => ElementType::Bfloat16,
-            ScaleType::Float32 => ElementType::Float32,
-        }
     }
 }
 
@@ -269,7 +247,7 @@ impl PerBlockAffine {
     /// The type of the scales.
     #[getter]
     fn scale_type(&self, py: Python<'_>) -> PyResult<Py<Dtype>> {
-        dtype(py, self.scale_element_type())
+        dtype(py, QuantizationScheme::BlockAffine(self.0).scale_type())
     }
 
     /// The scheme as a descriptor's quantization section: 24 bytes.
@@ -278,22 +256,7 @@ impl PerBlockAffine {
     }
 
     fn __repr__(&self) -> String {
-        let BlockAffine {
-            axis,
-            block_size,
-            scale_buffer,
-            ..
-        } = self.0;
-        let start =
-            format!("axis={axis}, block_size={block_size}, scale_buffer_index={scale_buffer}");
-        let scale_type = self.scale_element_type();
-        match self.0.zero_point_buffer {
-            None => format!("PerBlockAffine.symmetric({start}, scale_type=hurray.{scale_type})"),
-            Some(zero_point_buffer) => format!(
-                "PerBlockAffine.asymmetric({start}, zero_point_buffer_index={zero_point_buffer}, \
-                 scale_type=hurray.{scale_type})"
-            ),
-        }
+        QuantizationScheme::BlockAffine(self.0).to_string()
     }
 }
 
@@ -345,10 +308,7 @@ impl PyNf4 {
     }
 
     fn __repr__(&self) -> String {
-        format!(
-            "NF4(axis={}, block_size={}, scale_buffer_index={})",
-            self.0.axis, self.0.block_size, self.0.scale_buffer
-        )
+        QuantizationScheme::Nf4(self.0).to_string()
     }
 }
 
@@ -401,10 +361,7 @@ impl PyMxfp {
     }
 
     fn __repr__(&self) -> String {
-        format!(
-            "MXFP(axis={}, block_size={}, scale_buffer_index={})",
-            self.0.axis, self.0.block_size, self.0.scale_buffer
-        )
+        QuantizationScheme::Mxfp(self.0).to_string()
     }
 }
 
