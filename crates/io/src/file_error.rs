@@ -203,7 +203,10 @@ pub enum FileError {
         source: hurray_core::Error,
     },
     /// A descriptor of another length than its entry says (FC23).
-    #[error("the descriptor of {name:?} has {found:?} bytes, and the index says {stated}")]
+    #[error("the index gives {stated} bytes to the descriptor of {name:?}, {}", match .found {
+        Some(found) => format!("which has {found}"),
+        None => "too few to say how many it has".into(),
+    })]
     DescriptorLength {
         /// The tensor.
         name: Box<str>,
@@ -245,7 +248,10 @@ pub enum FileError {
         alignment: u32,
     },
     /// The first descriptor is not where the header says (FC30).
-    #[error("the first descriptor is at {found:?}, and the header says {stated}")]
+    #[error("the header says that the first descriptor is at {stated}{}", match .found {
+        Some(found) => format!(", and it is at {found}"),
+        None => ", where none can be".into(),
+    })]
     FirstDescriptor {
         /// What the header says: a multiple of 8, 64 or more.
         stated: u64,
