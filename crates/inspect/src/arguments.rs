@@ -9,6 +9,7 @@ use colorchoice_clap::Color;
 
 use crate::command_error::CommandError;
 use crate::convert::ConvertArgs;
+use crate::input::Format;
 
 const EXIT_STATUS: &str = "\
 Exit status:
@@ -64,6 +65,9 @@ pub(crate) struct InspectArgs {
     /// A file, stream or descriptor; - is a stream or descriptor on standard input
     #[arg(value_name = "FILE")]
     pub(crate) input: PathBuf,
+    /// What the input is, in place of what it begins with
+    #[arg(long = "as", value_name = "FORMAT", value_enum)]
+    pub(crate) format: Option<Format>,
     /// Write JSON
     #[arg(long, conflicts_with = "bytes")]
     pub(crate) json: bool,
@@ -77,6 +81,9 @@ pub(crate) struct VerifyArgs {
     /// Files, streams and descriptors; - is a stream or descriptor on standard input
     #[arg(value_name = "FILE", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
+    /// What the input is, in place of what it begins with
+    #[arg(long = "as", value_name = "FORMAT", value_enum)]
+    pub(crate) format: Option<Format>,
     /// Write the BLAKE3 hash of each buffer
     #[arg(long)]
     pub(crate) hash: bool,

@@ -1,10 +1,12 @@
 //! How a command ends, and the exit status that says so.
 
 use std::io;
+use std::path::PathBuf;
 
 use thiserror::Error;
 
 use crate::convert::ConvertError;
+use crate::fault::Fault;
 
 /// How a command that ran to its end found things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +14,6 @@ pub(crate) enum Outcome {
     /// As they should be, or equal.
     Done,
     /// Malformed, or different.
-    #[allow(dead_code, reason = "verify and diff give it")]
     Found,
 }
 
@@ -37,6 +38,31 @@ pub(crate) enum CommandError {
     /// Standard output could not be written.
     #[error("standard output: {0}")]
     Output(#[from] io::Error),
+    /// The input could not be read.
+    #[error("{}: {source}", .input.display())]
+    Read {
+        /// Its path.
+        input: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// An input that has to be well-formed is not.
+    #[error("{}: {fault}", .input.display())]
+    Malformed {
+        /// Its path.
+        input: PathBuf,
+        /// The first thing that is wrong.
+        fault: Box<Fault>,
+    },
+    /// The input has no tensor of that name.
+    #[error("there is no tensor {0:?}")]
+    NoTensor(String),
+    /// A file where it cannot be read from its end.
+    #[error("{}: a file is read from its end, and this can be read only from the front", .0.display())]
+    FileInPipe(PathBuf),
+    /// No temporary file for what can be read only once.
+    #[error("temporary file: {0}")]
+    Temporary(io::Error),
     /// There is no such subcommand to write a manual page of.
     #[error("there is no command {0:?}")]
     NoCommand(String),

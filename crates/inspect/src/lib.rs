@@ -4,10 +4,22 @@
 //! The binaries and the Python package call [`run`] and [`run_inspect`], which write to the process's standard output and standard error and give
 //! its exit status.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+#![forbid(unsafe_code)]
+
 mod arguments;
 mod command_error;
 mod convert;
+mod data;
+mod diff;
+mod fault;
+mod fields;
+mod input;
+mod inspect;
 mod progress;
+mod report;
+mod spent;
+mod verify;
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
@@ -42,7 +54,9 @@ pub fn run_inspect(args: impl IntoIterator<Item = OsString>) -> u8 {
 
 fn dispatch(command: Command, out: &mut dyn Write) -> Result<Outcome, CommandError> {
     let outcome = match command {
-        Command::Inspect(_) | Command::Verify(_) | Command::Diff(_) => Outcome::Done,
+        Command::Inspect(args) => inspect::run(&args, out)?,
+        Command::Verify(args) => verify::run(&args, out)?,
+        Command::Diff(args) => diff::run(&args, out)?,
         Command::Convert(args) => {
             convert::run(&args, out)?;
             Outcome::Done

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A bar of bytes, named by what is done with them. It is cleared when it is dropped.
-#[allow(dead_code, reason = "the commands that read much use it")]
 pub(crate) fn bytes(total: u64, name: impl Into<Cow<'static, str>>) -> ProgressBar {
     let style =
         "{msg} [{wide_bar}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta}";

@@ -1,0 +1,140 @@
+//! `hurray verify`: what it finds in damaged copies of golden files.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "in tests a panic is the report"
+)]
+
+mod run;
+
+use run::{damaged, err, hurray, json, manifest, out, status, text, vectors};
+use serde_json::Value;
+
+#[test]
+fn golden_inputs_have_nothing_wrong() {
+    for (folder, format) in [("files", "file"), ("streams", "stream")] {
+        let vectors = manifest(&format!("{folder}/manifest.json"), "good");
+        let files = vectors
+            .iter()
+            .map(|vector| format!("{folder}/{}", text(vector, "file")));
+        let files: Vec<_> = files.collect();
+        let mut arguments = vec!["verify", "--as", format];
+        arguments.extend(files.iter().map(String::as_str));
+        let output = hurray(&arguments);
+        assert_eq!(status(&output), 0, "{}", out(&output));
+        assert_eq!(out(&output).lines().count(), files.len());
+        assert!(out(&output).lines().all(|line| line.contains(": ok, a ")));
+    }
+}
+
+/// The indices of `08-csr`: values at 4096, columns at 8192, row pointers at 12288.
+#[test]
+fn indices_that_lead_astray_are_found() {
+    let columns = damaged("files/08-csr.hrry", 8192 + 8, &[7]);
+    let rows = damaged("files/08-csr.hrry", 12288, &[1]);
+    for (copy, rule, place) in [(&columns, "R5", 8200), (&rows, "R2", 12288)] {
+        let path = copy.path().to_str().unwrap();
+        let inspected = hurray(&["inspect", path]);
+        assert_eq!(status(&inspected), 0, "{}", err(&inspected));
+        let output = hurray(&["verify", "--json", path]);
+        assert_eq!(status(&output), 1);
+        let verdict = json(&output.stdout);
+        let fault = &verdict["faults"][0];
+        assert_eq!(fault["rules"], Value::from(vec![rule]), "{verdict}");
+        assert_eq!(fault["offset"], place, "{verdict}");
+        assert_eq!(fault["tensor"], "m");
+    }
+}
+
+/// Every tensor that is wrong is named, not only the first.
+#[test]
+fn every_finding_is_listed() {
+    // The type tags of the descriptors of `a` and `c`.
+    let copy = damaged("files/03-odd-sizes.hrry", 64 + 14, &[0xFF]);
+    let report = json(&hurray(&["inspect", "--json", "files/03-odd-sizes.hrry"]).stdout);
+    let third = report["tensors"][2]["descriptor_offset"].as_u64().unwrap();
+    std::os::unix::fs::FileExt::write_all_at(copy.as_file(), &[0], third + 14).unwrap();
+    let output = hurray(&["verify", "--json", copy.path().to_str().unwrap()]);
+    assert_eq!(status(&output), 1);
+    let faults = json(&output.stdout)["faults"].take();
+    let faults = faults.as_array().unwrap();
+    let tensors: Vec<_> = faults.iter().map(|fault| text(fault, "tensor")).collect();
+    assert_eq!(tensors, ["a", "c"]);
+    assert_eq!(faults[0]["offset"], 64 + 14);
+    assert_eq!(faults[1]["offset"], third + 14);
+}
+
+#[test]
+fn a_hash_is_of_the_bytes_of_its_buffer() {
+    let file = "files/06-quantized.hrry";
+    let verdict = json(&hurray(&["verify", "--json", "--hash", file]).stdout);
+    let hashes = verdict["hashes"].as_array().unwrap();
+    let bytes = std::fs::read(vectors().join(file)).unwrap();
+    let report = json(&hurray(&["inspect", "--json", file]).stdout);
+    let mut expected = Vec::new();
+    for tensor in report["tensors"].as_array().unwrap() {
+        let rows = tensor["buffers"].as_array().unwrap().iter();
+        let offsets = tensor["buffer_offsets"].as_array().unwrap();
+        for (row, offset) in rows.zip(offsets) {
+            let start = offset.as_u64().unwrap() as usize;
+            let len = row["byte_size"].as_u64().unwrap() as usize;
+            let hash = blake3::hash(&bytes[start..start + len])
+                .to_hex()
+                .to_string();
+            expected.push((text(tensor, "name"), text(row, "name"), hash));
+        }
+    }
+    let found = hashes.iter().map(|hash| {
+        let blake3 = text(hash, "blake3").to_owned();
+        (text(hash, "tensor"), text(hash, "name"), blake3)
+    });
+    assert!(expected.len() > 3);
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+}
+
+/// Larger than a piece, so that several are hashed as one buffer.
+#[test]
+fn a_large_buffer_is_hashed_as_one() {
+    let data: Vec<u8> = (0..9_000_001_u32).map(|at| (at >> 7) as u8).collect();
+    let mut bytes = hurray_core::memory::AlignedBytes::zeroed(data.len()).unwrap();
+    bytes.copy_from_slice(&data);
+    let buffer = hurray_ffi::Buffer::from(bytes);
+    let descriptor = hurray_core::TensorDescriptor::new(
+        hurray_core::ElementType::Uint8,
+        vec![data.len() as u64],
+        hurray_core::Layout::RowMajor,
+        [buffer.handle()],
+    );
+    let tensor = hurray_ffi::Tensor::new(descriptor, vec![buffer]).unwrap();
+    let mut stream = hurray_io::StreamWriter::new(Vec::new(), Default::default());
+    stream
+        .write_item(&hurray_ffi::Item::Tensor(tensor))
+        .unwrap();
+    let stream = stream.finish().unwrap();
+    let mut command = assert_cmd::cargo::cargo_bin_cmd!("hurray");
+    let output = command
+        .args(["verify", "--hash", "-"])
+        .write_stdin(stream)
+        .output()
+        .unwrap();
+    assert_eq!(status(&output), 0, "{}", err(&output));
+    let hash = blake3::hash(&data).to_hex();
+    assert!(out(&output).starts_with(hash.as_str()), "{}", out(&output));
+}
+
+/// A stream that comes through a pipe is checked as one that lies in a file.
+#[test]
+fn a_pipe_is_verified_as_a_file_is() {
+    for vector in manifest("streams/manifest.json", "good") {
+        let path = vectors().join("streams").join(text(&vector, "file"));
+        let arguments = ["verify", "--json", "--hash", "--as", "stream"];
+        let mut command = assert_cmd::cargo::cargo_bin_cmd!("hurray");
+        command.args(arguments).arg("-").pipe_stdin(&path).unwrap();
+        let mut piped = json(&command.output().unwrap().stdout);
+        let output = hurray(&[arguments.as_slice(), &[path.to_str().unwrap()]].concat());
+        let mut read = json(&output.stdout);
+        piped["input"].take();
+        read["input"].take();
+        assert_eq!(piped, read);
+    }
+}
