@@ -3,7 +3,7 @@
 #   make demo     real weights cross from a producer to a consumer, no byte copied
 #   make test     lint, then every test; the seconds of each part at the end
 #   make bench    the device layer, then side by side with NumPy, torch, tvm-ffi and pyhurray 0.1.0
-#   make gpu-test what only a GPU can show, as a table: see docs/gpu-results.md
+#   make fuzz     FUZZ_RUNS changed inputs (a million) for each of FUZZ_TARGETS, with libFuzzer; by hand, make test has a short run
 #   make lint     formatting, warnings (of the documentation too), and whether hurray.h is what the source gives
 #   make header   writes hurray.h anew
 #
@@ -26,6 +26,13 @@ CBINDGEN_ROOT := $(CARGO_TARGET_DIR)/tools/cbindgen-$(CBINDGEN_VERSION)
 CBINDGEN := $(CBINDGEN_ROOT)/bin/cbindgen
 HEADER := $(CBINDGEN) --quiet --config crates/ffi/cbindgen.toml --crate hurray-ffi \
 	--output crates/ffi/include/hurray.h
+CARGO_FUZZ_VERSION := 0.13.2
+CARGO_FUZZ_ROOT := $(CARGO_TARGET_DIR)/tools/cargo-fuzz-$(CARGO_FUZZ_VERSION)
+CARGO_FUZZ := $(CARGO_FUZZ_ROOT)/bin/cargo-fuzz
+FUZZ_TARGETS ?= descriptor capsule file stream
+FUZZ_RUNS ?= 1000000
+# What a run learns is kept for the next one.
+FUZZ_CORPUS := $(CARGO_TARGET_DIR)/fuzz
 INTEROP := --manifest-path tests/interop/Cargo.toml
 # Linked as a Python module, hurray-python has no test binary; tests/python are its tests.
 CARGO_TEST := cargo test --locked --workspace --exclude hurray-python
@@ -40,12 +47,7 @@ TIMES := $(CARGO_TARGET_DIR)/times.txt
 timed = @echo "== $(1)"; start=$$(date +%s); $(2) && \
 	printf '%6d s  %s\n' $$(($$(date +%s) - start)) '$(1)' >> $(TIMES)
 
-# What travels to a machine with a GPU, beside the checkout.
-GPU_KIT := $(CARGO_TARGET_DIR)/gpu
-# The interpreter there that has PyTorch and CuPy.
-GPU_PYTHON ?= $(PYTHON)
-
-.PHONY: demo test bench examples gpu-kit gpu-test lint lint-format lint-warnings lint-header header
+.PHONY: demo test bench fuzz examples lint lint-format lint-warnings lint-header header
 .PHONY: module packages examples-packages bench-peer
 .NOTPARALLEL:
 
@@ -76,19 +78,15 @@ bench: packages module bench-peer
 	$(BIN)/python benches/side_by_side.py --pyhurray $(CARGO_TARGET_DIR)/pyhurray/bin/python \
 		--json $(CARGO_TARGET_DIR)/bench/side_by_side.json
 
-# The wheel, and programs without symbols: a few MB in all.
-gpu-kit: $(VENV)/.tools
-	rm -rf $(GPU_KIT) && mkdir -p $(GPU_KIT)/cuda-sim
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin build --quiet --release --locked --out $(GPU_KIT)
-	cargo build --locked --release --package hurray-cuda-programs --package hurray-cuda-sim --lib --bin rules
-	install -s $(CARGO_TARGET_DIR)/release/rules $(GPU_KIT)
-	install -s $(CARGO_TARGET_DIR)/release/libhurray_cuda_sim.so $(GPU_KIT)/cuda-sim/libcuda.so
-	ln -s libcuda.so $(GPU_KIT)/cuda-sim/libcuda.so.1
-	install -s $$(cargo bench --locked --no-run --package hurray-benches --message-format=json | \
-		sed -n 's/.*"executable":"\([^"]*\)".*/\1/p') $(GPU_KIT)/device-bench
-
-gpu-test: gpu-kit
-	$(GPU_PYTHON) tests/gpu/run.py --kit $(GPU_KIT) --output $(GPU_KIT)/results.md
+# Stable has the instrumentation under a flag; without LTO, which only makes the build longer.
+fuzz: $(CARGO_FUZZ)
+	@for target in $(FUZZ_TARGETS); do \
+		mkdir -p $(FUZZ_CORPUS)/$$target; \
+		RUSTC_BOOTSTRAP=1 CARGO_PROFILE_RELEASE_LTO=off $(CARGO_FUZZ) run \
+			--fuzz-dir tests/fuzz --features libfuzzer $$target \
+			$(FUZZ_CORPUS)/$$target tests/fuzz/corpus/$$target $(wildcard tests/vectors/*/) \
+			-- -runs=$(FUZZ_RUNS) -max_len=32768 -timeout=20 || exit 1; \
+	done
 
 lint: lint-format lint-warnings lint-header
 
@@ -149,3 +147,6 @@ $(CARGO_TARGET_DIR)/pyhurray/.installed: benches/requirements-pyhurray.txt tests
 
 $(CBINDGEN):
 	cargo install --quiet --locked --root $(CBINDGEN_ROOT) cbindgen --version $(CBINDGEN_VERSION)
+
+$(CARGO_FUZZ):
+	cargo install --quiet --locked --root $(CARGO_FUZZ_ROOT) cargo-fuzz --version $(CARGO_FUZZ_VERSION)

@@ -1,33 +1,29 @@
-use hurray_core::{Dependency, SyncMode};
+use hurray_core::SyncMode;
 
 /// When a buffer's bytes may be read.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Readiness {
     /// All writes are complete.
     #[default]
     Ready,
-    /// Once this device work is done.
-    Held(Dependency),
-    /// A C producer, a foreign list or a descriptor states this mode, and nothing here can wait: no event or stream came, or there is no driver. It is
-    /// relayed, with the event or stream if there is one; the bytes are refused.
+    /// A C producer, a foreign list or a descriptor states this mode. It is relayed, with the event or stream that came with it; the bytes are
+    /// refused, since nothing here can wait.
     Declared(SyncMode),
 }
 
 impl Readiness {
     /// The mode of a row over such a buffer.
     #[must_use]
-    pub const fn mode(&self) -> SyncMode {
+    pub const fn mode(self) -> SyncMode {
         match self {
             Self::Ready => SyncMode::ProducerSynced,
-            Self::Held(Dependency::Event(_)) => SyncMode::Event,
-            Self::Held(Dependency::Stream(_)) => SyncMode::ConsumerStream,
-            Self::Declared(mode) => *mode,
+            Self::Declared(mode) => mode,
         }
     }
 
     /// Whether the bytes may be read at once.
     #[must_use]
-    pub const fn is_ready(&self) -> bool {
+    pub const fn is_ready(self) -> bool {
         matches!(self.mode(), SyncMode::ProducerSynced)
     }
 }

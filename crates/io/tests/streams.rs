@@ -14,7 +14,6 @@ use hurray_core::{DeviceTag, ElementType, Layout, SyncMode, TensorDescriptor};
 use hurray_ffi::access::{AccessError, Reach};
 use hurray_ffi::{Item, Tensor};
 use hurray_io::{StreamError, StreamLimits, StreamParser, StreamReader, StreamWriter};
-use proptest::prelude::*;
 use tensors::{bytes_of, bytes_tensor, memory, nested, row, rows_partition};
 
 fn write(items: &[Item]) -> Vec<u8> {
@@ -266,50 +265,5 @@ fn after_an_error_of_the_sink_the_writer_refuses() {
         assert!(matches!(writer.write_item(&item), Err(StreamError::Io(_))));
         assert!(matches!(writer.write_item(&item), Err(StreamError::Failed)));
         assert!(matches!(writer.finish(), Err(StreamError::Failed)));
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
-
-    /// I7: any change to a stream gives an error of the documented class or tensors; never a panic, never much memory. How the bytes are cut makes no
-    /// difference.
-    #[test]
-    fn i7_mutations_never_panic(
-        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
-        step in 1_usize..200,
-    ) {
-        let mut bytes = write(&[
-            Item::Composite(rows_partition(2)),
-            Item::Tensor(bytes_tensor(&[1, 2, 3])),
-            Item::Composite(nested(3)),
-        ]);
-        for (at, byte) in edits {
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
-        }
-        let len = bytes.len();
-        let (peak, (whole, stepped)) = counting::peak(|| {
-            let whole = read(&bytes).map(|items| items.len()).map_err(|error| error.to_string());
-            let mut parser = StreamParser::new(StreamLimits::default());
-            let mut rest = bytes.as_slice();
-            let mut items = 0;
-            let stepped = loop {
-                let space = parser.space();
-                let count = step.min(space.len()).min(rest.len());
-                if count == 0 {
-                    break parser.end().map(|()| items);
-                }
-                space[..count].copy_from_slice(&rest[..count]);
-                rest = &rest[count..];
-                match parser.advance(count) {
-                    Ok(item) => items += usize::from(item.is_some()),
-                    Err(error) => break Err(error),
-                }
-            };
-            (whole, stepped.map_err(|error| error.to_string()))
-        });
-        prop_assert_eq!(whole, stepped);
-        prop_assert!(peak <= 16 * len + (3 << 16) + 8192, "{} bytes held for {}", peak, len);
     }
 }
