@@ -12,6 +12,8 @@ BASES = {
     "BufferError": ValueError,
     "CopyRequiredError": ValueError,
     "InternalError": RuntimeError,
+    "FileError": OSError,
+    "StreamError": OSError,
 }
 
 

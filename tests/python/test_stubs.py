@@ -56,7 +56,11 @@ def parameters(node: ast.FunctionDef, *, skip_first: bool) -> list[tuple[str, ob
     defaults = [inspect.Parameter.empty] * (len(positional) - len(arguments.defaults))
     defaults += [ast.literal_eval(default) for default in arguments.defaults]
     found = [
-        (a.arg, kinds.POSITIONAL_OR_KEYWORD, default)
+        (
+            a.arg,
+            kinds.POSITIONAL_ONLY if a in arguments.posonlyargs else kinds.POSITIONAL_OR_KEYWORD,
+            default,
+        )
         for a, default in zip(positional, defaults, strict=True)
     ]
     if skip_first:

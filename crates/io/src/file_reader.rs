@@ -57,7 +57,15 @@ impl FileReader {
     /// # Errors
     /// The file cannot be opened or mapped; what [`ContainerParser::supply`] finds.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
-        let Self { source, container } = Self::open_unmapped(path)?;
+        Self::map(File::open(path)?)
+    }
+
+    /// As [`open`](Self::open), with a file that is open already, whatever its position.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn map(file: File) -> Result<Self, FileError> {
+        let Self { source, container } = Self::of(Source::File(file))?;
         let Source::File(file) = source else {
             return Ok(Self { source, container });
         };
@@ -76,7 +84,15 @@ impl FileReader {
     /// # Errors
     /// The file cannot be opened; what [`ContainerParser::supply`] finds.
     pub fn open_unmapped(path: impl AsRef<Path>) -> Result<Self, FileError> {
-        Self::of(Source::File(File::open(path)?))
+        Self::unmapped(File::open(path)?)
+    }
+
+    /// As [`open_unmapped`](Self::open_unmapped), with a file that is open already, whatever its position.
+    ///
+    /// # Errors
+    /// As [`open_unmapped`](Self::open_unmapped).
+    pub fn unmapped(file: File) -> Result<Self, FileError> {
+        Self::of(Source::File(file))
     }
 
     /// Reads a file whose bytes are all in `file`: memory that the host may read.
@@ -115,7 +131,7 @@ impl FileReader {
         if located.descriptor.layout.is_virtual() {
             return Err(FileError::IsComposite { name: name.into() });
         }
-        self.read_tensor(located)
+        self.read_tensor(located, Target::Declared)
     }
 
     /// The tensor or the whole composite of this name.
@@ -163,7 +179,7 @@ impl FileReader {
     ///
     /// # Errors
     /// As [`tensor`](Self::tensor); a tensor or rows that make no slice.
-    pub fn slice(&self, name: &str, rows: Range<u64>) -> Result<Tensor, FileError> {
+    pub fn slice(&self, name: &str, rows: Range<u64>, target: Target) -> Result<Tensor, FileError> {
         let Located {
             entry,
             descriptor,
@@ -176,11 +192,12 @@ impl FileReader {
         if let Some(range) = ranges.first_mut() {
             *range = range.start.saturating_add(bytes.start)..range.start.saturating_add(bytes.end);
         }
-        self.read_tensor(Located {
+        let located = Located {
             entry,
             descriptor,
             ranges,
-        })
+        };
+        self.read_tensor(located, target)
     }
 
     /// The names of all entries that are no member of a composite, in the order of the index.
@@ -266,9 +283,9 @@ impl FileReader {
         rules.finish().map(drop).map_err(refused)
     }
 
-    fn read_tensor(&self, located: Located<'_>) -> Result<Tensor, FileError> {
+    fn read_tensor(&self, located: Located<'_>, target: Target) -> Result<Tensor, FileError> {
         let buffers = self.source.buffers(&located.ranges, &mut unwatched)?;
-        located.tensor(&mut buffers.into_iter(), Target::Declared)
+        located.tensor(&mut buffers.into_iter(), target)
     }
 
     fn decode(&self, entry: &Entry) -> Result<TensorDescriptor, FileError> {

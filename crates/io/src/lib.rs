@@ -40,7 +40,7 @@ pub use index::Entry;
 pub use metadata::{Array, Value};
 pub use outgoing::OutgoingError;
 pub use progress::Progress;
-pub use save::save;
+pub use save::{save, save_to};
 pub use slice::SliceError;
 pub use stream_error::StreamError;
 pub use stream_parser::{StreamLimits, StreamParser};

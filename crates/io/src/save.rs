@@ -1,3 +1,4 @@
+use std::io::Write;
 use std::path::Path;
 
 use hurray_ffi::Item;
@@ -21,18 +22,53 @@ pub fn save<'a>(
     options: FileOptions,
     progress: &mut Progress<'_>,
 ) -> Result<(), FileError> {
-    let Counter(total) = write(Counter::default(), items.clone(), metadata, options)?;
+    let total = measure(items.clone(), metadata, options)?;
     let mut file = AtomicFile::create(path)?;
-    let mut sink = Watched::new(&mut file, total, progress);
+    write_watched(&mut file, total, items, metadata, options, progress)?;
+    Ok(file.commit()?)
+}
+
+/// As [`save`], to a sink, which is not synced; nothing is known of it where that fails.
+///
+/// # Errors
+/// As [`FileWriter`]; [`FileError::Stopped`].
+pub fn save_to<'a>(
+    sink: impl Write,
+    items: impl IntoIterator<Item = (&'a str, &'a Item)> + Clone,
+    metadata: &[(String, Value)],
+    options: FileOptions,
+    progress: &mut Progress<'_>,
+) -> Result<(), FileError> {
+    let total = measure(items.clone(), metadata, options)?;
+    write_watched(sink, total, items, metadata, options, progress)
+}
+
+/// The bytes of the file.
+fn measure<'a>(
+    items: impl IntoIterator<Item = (&'a str, &'a Item)>,
+    metadata: &[(String, Value)],
+    options: FileOptions,
+) -> Result<u64, FileError> {
+    write(Counter::default(), items, metadata, options).map(|Counter(total)| total)
+}
+
+fn write_watched<'a>(
+    sink: impl Write,
+    total: u64,
+    items: impl IntoIterator<Item = (&'a str, &'a Item)>,
+    metadata: &[(String, Value)],
+    options: FileOptions,
+    progress: &mut Progress<'_>,
+) -> Result<(), FileError> {
+    let mut sink = Watched::new(sink, total, progress);
     let written = write(&mut sink, items, metadata, options).map(drop);
     if sink.is_stopped {
         return Err(FileError::Stopped);
     }
-    written?;
-    Ok(file.commit()?)
+    written
 }
 
-fn write<'a, W: std::io::Write>(
+fn write<'a, W: Write>(
     sink: W,
     items: impl IntoIterator<Item = (&'a str, &'a Item)>,
     metadata: &[(String, Value)],

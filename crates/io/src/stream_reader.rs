@@ -52,6 +52,17 @@ impl<R: Read> StreamReader<R> {
         self.parser.position()
     }
 
+    /// The source. What is read from it by other ways is missing in the stream.
+    #[must_use]
+    pub fn get_ref(&self) -> &R {
+        &self.source
+    }
+
+    /// As [`get_ref`](Self::get_ref).
+    pub fn get_mut(&mut self) -> &mut R {
+        &mut self.source
+    }
+
     /// The source, which stands after the last byte that was read.
     #[must_use]
     pub fn into_inner(self) -> R {

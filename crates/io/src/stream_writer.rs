@@ -50,15 +50,34 @@ impl<W: Write> StreamWriter<W> {
         self.write(&gathered)
     }
 
-    /// Flushes the sink and gives it back; a stream has no end mark.
+    /// The sink. What is written to it by other ways is in the stream.
+    #[must_use]
+    pub fn get_ref(&self) -> &W {
+        &self.sink
+    }
+
+    /// As [`get_ref`](Self::get_ref).
+    pub fn get_mut(&mut self) -> &mut W {
+        &mut self.sink
+    }
+
+    /// Flushes the sink.
     ///
     /// # Errors
     /// The sink's, an earlier one included.
-    pub fn finish(mut self) -> Result<W, StreamError> {
+    pub fn flush(&mut self) -> Result<(), StreamError> {
         if self.failed {
             return Err(StreamError::Failed);
         }
-        self.sink.flush()?;
+        Ok(self.sink.flush()?)
+    }
+
+    /// Flushes the sink and gives it back; a stream has no end mark.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn finish(mut self) -> Result<W, StreamError> {
+        self.flush()?;
         Ok(self.sink)
     }
 

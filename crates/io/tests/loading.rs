@@ -360,7 +360,7 @@ proptest! {
         let (start, end) = (a.min(b), a.max(b));
         let row = whole.len() / shape[0] as usize;
         for reader in both(&path) {
-            let slice = reader.slice("w", start as u64..end as u64).unwrap();
+            let slice = reader.slice("w", start as u64..end as u64, Target::Declared).unwrap();
             prop_assert_eq!(slice.descriptor().shape[0], (end - start) as u64);
             prop_assert!(elements(&slice) == whole[start * row..end * row]);
             prop_assert_eq!(slice.buffers()[0].as_ptr().addr() % 64, 0);
@@ -378,12 +378,13 @@ fn a_slice_costs_its_own_bytes() {
     let tensor = Tensor::new(descriptor, buffers).unwrap();
     let (_folder, path) = file(&[("w", Item::Tensor(tensor))]);
     let [mapped, unmapped] = both(&path);
-    let (peak, slice) = counting::peak(|| unmapped.slice("w", 5001..5011).unwrap());
+    let (peak, slice) =
+        counting::peak(|| unmapped.slice("w", 5001..5011, Target::Declared).unwrap());
     assert!(peak < 3 * 10_000, "{peak}");
     // On the boundary before the first of its bytes.
     assert_eq!(slice.descriptor().byte_offset, 40);
     assert_eq!(slice.buffers()[0].len(), 10_040);
-    let (peak, slice) = counting::peak(|| mapped.slice("w", 1..ROWS).unwrap());
+    let (peak, slice) = counting::peak(|| mapped.slice("w", 1..ROWS, Target::Declared).unwrap());
     assert!(peak < 4096, "{peak}");
     // A view of the map.
     let whole = mapped.tensor("w").unwrap();
@@ -410,14 +411,14 @@ fn slices_of_packed_elements_begin_on_a_byte() {
     let tensor = Tensor::new(descriptor, vec![memory(&bytes)]).unwrap();
     let (_folder, path) = file(&[("w", Item::Tensor(tensor))]);
     for reader in both(&path) {
-        let slice = reader.slice("w", 2..5).unwrap();
+        let slice = reader.slice("w", 2..5, Target::Declared).unwrap();
         assert_eq!(slice.descriptor().byte_offset, 3);
         // 9 elements of 4 bits.
         assert_eq!(bytes_of(&slice, 0)[3..], [3, 4, 5, 6, 7]);
         // Where it is in the parent.
         let shard = slice.descriptor().shard.as_ref().unwrap();
         assert_eq!(shard.offset.as_slice(), [12, 0]);
-        let error = reader.slice("w", 1..5).unwrap_err();
+        let error = reader.slice("w", 1..5, Target::Declared).unwrap_err();
         let FileError::Slice { source, .. } = error else {
             panic!("{error}");
         };
@@ -434,7 +435,10 @@ fn what_has_no_slices_says_so() {
     let first = |path: &Path| {
         let reader = FileReader::open(path).unwrap();
         let name = reader.roots().unwrap()[0].to_owned();
-        reader.slice(&name, 0..1).map(drop).unwrap_err()
+        reader
+            .slice(&name, 0..1, Target::Declared)
+            .map(drop)
+            .unwrap_err()
     };
     let cause = |path| match first(path) {
         FileError::Slice { source, .. } => source,
@@ -453,7 +457,9 @@ fn what_has_no_slices_says_so() {
     let reader = FileReader::open(&path).unwrap();
     #[expect(clippy::reversed_empty_ranges, reason = "one of those that are wrong")]
     for rows in [0..11, 11..11, 5..4, 0..u64::MAX] {
-        let error = reader.slice("w", rows.clone()).unwrap_err();
+        let error = reader
+            .slice("w", rows.clone(), Target::Declared)
+            .unwrap_err();
         let FileError::Slice { source, .. } = error else {
             panic!("{error}");
         };
@@ -468,7 +474,11 @@ fn what_has_no_slices_says_so() {
         );
     }
     assert_eq!(
-        reader.slice("v", 0..1).map(drop).unwrap_err().rule(),
+        reader
+            .slice("v", 0..1, Target::Declared)
+            .map(drop)
+            .unwrap_err()
+            .rule(),
         "FC42"
     );
 }

@@ -171,6 +171,15 @@ pub(crate) fn object(py: Python<'_>, item: Item) -> PyResult<Py<PyAny>> {
     })
 }
 
+/// The tensor or composite that an object shows; `None` for any other object.
+pub(crate) fn item(object: &Bound<'_, PyAny>) -> Option<Item> {
+    if let Ok(tensor) = object.cast::<Tensor>() {
+        return Some(Item::Tensor(tensor.get().inner().clone()));
+    }
+    let composite = object.cast::<Composite>().ok()?;
+    Some(Item::Composite(composite.get().inner().clone()))
+}
+
 /// Takes a tensor, or a composite, from any object that has `__hurray__`, without copying a byte.
 ///
 /// All buffers come in one capsule, with everything the tensor declares. Each keeps its own

@@ -60,6 +60,11 @@ impl Composite {
         Self(ManuallyDrop::new(composite))
     }
 
+    /// The composite without its face.
+    pub(crate) fn inner(&self) -> &hurray_ffi::Composite {
+        &self.0
+    }
+
     fn head(&self) -> &Arc<TensorDescriptor> {
         self.0.head()
     }
@@ -68,9 +73,7 @@ impl Composite {
 /// The member that a Python object is, in the role that its place gives it.
 fn member(object: &Bound<'_, PyAny>, position: usize, rule: CompositionRule) -> PyResult<Item> {
     if let Ok(composite) = object.cast::<Composite>() {
-        return Ok(Item::Composite(hurray_ffi::Composite::clone(
-            &composite.get().0,
-        )));
+        return Ok(Item::Composite(composite.get().inner().clone()));
     }
     let Ok(tensor) = object.cast::<Tensor>() else {
         return Err(PyTypeError::new_err(format!(

@@ -16,6 +16,7 @@ mod element_type;
 mod errors;
 mod extension_type;
 mod ingest;
+mod io;
 mod layout;
 mod numpy_c_api;
 mod numpy_dtype;
@@ -49,6 +50,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     extension_type::register(module)?;
     ingest::numpy::register(module)?;
     ingest::torch::register(module)?;
+    io::register(module)?;
     layout::register(module)?;
     owner::register(module)?;
     quantization::register(module)?;
