@@ -4,6 +4,7 @@
 #   make test     lint, then every test; the seconds of each part at the end
 #   make bench    the device layer, then side by side with NumPy, torch, tvm-ffi and pyhurray 0.1.0
 #   make fuzz     FUZZ_RUNS changed inputs (a million) for each of FUZZ_TARGETS, with libFuzzer; by hand, make test has a short run
+#   make gpu-test what only a GPU can show, as a table: see docs/gpu-results.md
 #   make lint     formatting, warnings (of the documentation too), and whether hurray.h is what the source gives
 #   make header   writes hurray.h anew
 #
@@ -47,7 +48,12 @@ TIMES := $(CARGO_TARGET_DIR)/times.txt
 timed = @echo "== $(1)"; start=$$(date +%s); $(2) && \
 	printf '%6d s  %s\n' $$(($$(date +%s) - start)) '$(1)' >> $(TIMES)
 
-.PHONY: demo test bench fuzz examples lint lint-format lint-warnings lint-header header
+# What travels to a machine with a GPU, beside the checkout.
+GPU_KIT := $(CARGO_TARGET_DIR)/gpu
+# The interpreter there that has PyTorch and CuPy.
+GPU_PYTHON ?= $(PYTHON)
+
+.PHONY: demo test bench fuzz examples gpu-kit gpu-test lint lint-format lint-warnings lint-header header
 .PHONY: module packages examples-packages bench-peer
 .NOTPARALLEL:
 
@@ -87,6 +93,20 @@ fuzz: $(CARGO_FUZZ)
 			$(FUZZ_CORPUS)/$$target tests/fuzz/corpus/$$target $(wildcard tests/vectors/*/) \
 			-- -runs=$(FUZZ_RUNS) -max_len=32768 -timeout=20 || exit 1; \
 	done
+
+# The wheel, and programs without symbols: a few MB in all.
+gpu-kit: $(VENV)/.tools
+	rm -rf $(GPU_KIT) && mkdir -p $(GPU_KIT)/cuda-sim
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin build --quiet --release --locked --out $(GPU_KIT)
+	cargo build --locked --release --package hurray-cuda-programs --package hurray-cuda-sim --lib --bin rules
+	install -s $(CARGO_TARGET_DIR)/release/rules $(GPU_KIT)
+	install -s $(CARGO_TARGET_DIR)/release/libhurray_cuda_sim.so $(GPU_KIT)/cuda-sim/libcuda.so
+	ln -s libcuda.so $(GPU_KIT)/cuda-sim/libcuda.so.1
+	install -s $$(cargo bench --locked --no-run --package hurray-benches --message-format=json | \
+		sed -n 's/.*"executable":"\([^"]*\)".*/\1/p') $(GPU_KIT)/device-bench
+
+gpu-test: gpu-kit
+	$(GPU_PYTHON) tests/gpu/run.py --kit $(GPU_KIT) --output $(GPU_KIT)/results.md
 
 lint: lint-format lint-warnings lint-header
 

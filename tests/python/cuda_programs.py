@@ -6,11 +6,14 @@ Libraries that no test machine has are played by a few lines that do to the driv
 import ctypes
 import gc
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
 
+# They run on a device as they are; the stand-in driver has code of its own for them.
+KERNELS = Path(__file__).parents[1] / "cuda-sim" / "src" / "kernels.ptx"
 # Bytes of a buffer.
 LEN = 4096
 
@@ -23,7 +26,7 @@ def call(answer: tuple) -> Any:
 
 
 class Gpu:
-    """A device whose primary context is current, with the kernels of the stand-in driver."""
+    """A device whose primary context is current, with two kernels."""
 
     def __init__(self, ordinal: int = 0) -> None:
         call(driver.cuInit(0))
@@ -31,11 +34,10 @@ class Gpu:
         self.device = call(driver.cuDeviceGet(ordinal))
         self.context = call(driver.cuDevicePrimaryCtxRetain(self.device))
         self.make_current()
-        library = ctypes.CDLL("libcuda.so")
-        library.cuda_sim_ptx.restype = ctypes.c_char_p
-        self.module = call(driver.cuModuleLoadData(library.cuda_sim_ptx()))
+        self.module = call(driver.cuModuleLoadData(KERNELS.read_bytes() + b"\0"))
         self.kernel = call(driver.cuModuleGetFunction(self.module, b"hurray_sim_add"))
-        self.library = library
+        self.pause = call(driver.cuModuleGetFunction(self.module, b"hurray_sim_delay"))
+        self.library = ctypes.CDLL("libcuda.so.1")
         self.streams = []
 
     def make_current(self) -> None:
@@ -55,6 +57,12 @@ class Gpu:
     def fill(self, address: int, byte: int, stream: int, nbytes: int = LEN) -> None:
         """Queues a write of all bytes."""
         call(driver.cuMemsetD8Async(address, byte, nbytes, stream))
+
+    def delay(self, ticks: int, stream: int) -> None:
+        """Queues a kernel that does nothing for so many clock ticks."""
+        grid = (1, 1, 1, 1, 1, 1)
+        parameters = ((ticks,), (ctypes.c_uint64,))
+        call(driver.cuLaunchKernel(self.pause, *grid, 0, stream, parameters, 0))
 
     def add(self, target: int, source: int, stream: int, by: int = 1, nbytes: int = LEN) -> None:
         """Queues a kernel: target[i] = source[i] + by."""

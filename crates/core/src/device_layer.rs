@@ -221,7 +221,19 @@ impl fmt::Debug for Allocation {
 
 /// Whoever keeps bytes alive that a device may still use when their last holder lets go. Dropping it lets go of the bytes once the work that the layer
 /// was told of is done, on any thread, never blocking the calling one. Only the layer that made it can use it otherwise.
-pub trait DeviceOwner: Any + Send + Sync {}
+pub trait DeviceOwner: Any + Send + Sync {
+    /// Whether the bytes go back in a stream's order: then dropping the last holder while its stream is still known needs no event.
+    fn is_stream_ordered(&self) -> bool {
+        false
+    }
+}
+
+/// Whoever keeps foreign bytes alive that can go back to their producer in a stream's order. Dropping it says that all work is done.
+pub trait StreamOrdered: Send + Sync {
+    /// Gives the bytes back once the work queued on `stream` by now is done, without waiting for it. False where the producer does not take them so:
+    /// nothing has happened, and the bytes are still held.
+    fn release_on(&mut self, stream: &Stream) -> bool;
+}
 
 /// One end of a copy: rows of bytes somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -585,6 +597,17 @@ pub trait DeviceLayer: Send + Sync {
     /// # Errors
     /// Why there is no device. `owner` is dropped.
     fn own(&self, owner: Box<dyn Send + Sync>) -> Result<Box<dyn DeviceOwner>, DeviceError>;
+
+    /// As [`own`](Self::own), for bytes of device `device_id` whose producer may take them back in a stream's order: on a stream of that device which
+    /// follows everybody who uses them.
+    ///
+    /// # Errors
+    /// Why there is no device. `owner` is dropped.
+    fn own_stream_ordered(
+        &self,
+        device_id: u32,
+        owner: Box<dyn StreamOrdered>,
+    ) -> Result<Box<dyn DeviceOwner>, DeviceError>;
 
     /// Notes that the bytes of `owners` are handed out on `stream`, which has been ordered after what they depend on, before they are: whoever only wants
     /// to name a stream that uses them orders it first. While the stream captures, what it reads lives as long as the graph.

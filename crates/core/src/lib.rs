@@ -43,7 +43,7 @@ pub use device::{DeviceTag, MemoryClass};
 pub use device_layer::{
     Allocation, AllocationRequest, CopyEnd, CopyRequest, Dependency, DeviceError, DeviceLayer,
     DeviceOwner, Event, EventObject, EventState, PointerClaim, PointerError, PointerFacts,
-    StagingRing, Stream, StreamObject,
+    StagingRing, Stream, StreamObject, StreamOrdered,
 };
 pub use element_type::ElementType;
 pub use error::{

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use hurray_core::{
     Allocation, AllocationRequest, CopyRequest, Dependency, DeviceError, DeviceLayer, DeviceOwner,
     DeviceTag, Event, PointerClaim, PointerError, PointerFacts, StagingRing, Stream, StreamObject,
+    StreamOrdered,
 };
 
+use crate::device::Device;
 use crate::owner::{Held, Owned};
 use crate::staging_ring::Staging;
 use crate::{copy, memory, order, owner, pointer, probe, release, stream};
@@ -65,6 +67,16 @@ impl DeviceLayer for Cuda {
     fn own(&self, owner: Box<dyn Send + Sync>) -> Result<Box<dyn DeviceOwner>, DeviceError> {
         release::start()?;
         Ok(Box::new(Owned::new(Held::Foreign(owner))))
+    }
+
+    fn own_stream_ordered(
+        &self,
+        device_id: u32,
+        owner: Box<dyn StreamOrdered>,
+    ) -> Result<Box<dyn DeviceOwner>, DeviceError> {
+        release::start()?;
+        let device = Device::get(device_id)?;
+        Ok(Box::new(Owned::new(Held::Ordered(device, owner))))
     }
 
     fn enter(&self, owners: &[&dyn DeviceOwner], stream: &Stream) -> Result<(), DeviceError> {

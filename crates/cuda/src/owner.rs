@@ -6,7 +6,7 @@ use std::mem::{self, ManuallyDrop};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
-use hurray_core::{DeviceError, DeviceOwner, Stream};
+use hurray_core::{DeviceError, DeviceOwner, Stream, StreamOrdered};
 use smallvec::SmallVec;
 
 use crate::calls::DriverCalls;
@@ -25,6 +25,8 @@ use crate::{order, probe, release, stream};
 pub(crate) enum Held {
     /// Whatever keeps foreign or host memory alive.
     Foreign(Box<dyn Send + Sync>),
+    /// Foreign memory whose producer may take it back in a stream's order.
+    Ordered(&'static Device, Box<dyn StreamOrdered>),
     /// Memory of our own that the driver blocks to free.
     Driver(DriverBlock),
     /// Memory of our own pool, freed in stream order.
@@ -60,7 +62,11 @@ impl Owned {
     }
 }
 
-impl DeviceOwner for Owned {}
+impl DeviceOwner for Owned {
+    fn is_stream_ordered(&self) -> bool {
+        matches!(*self.shared.held, Held::Pool(_) | Held::Ordered(..))
+    }
+}
 
 /// Those of this layer, which are all there should be.
 fn ours<'o>(owners: &'o [&dyn DeviceOwner]) -> impl Iterator<Item = &'o Arc<Shared>> {
@@ -79,14 +85,16 @@ pub(crate) fn enter(owners: &[&dyn DeviceOwner], stream: &Stream) -> Result<(), 
         Capture::Active(number, graph) => Some((number, graph)),
         Capture::None | Capture::Blocked => None,
     };
-    for shared in ours(owners) {
+    for (number, shared) in ours(owners).enumerate() {
         let is_known = shared
             .readers
             .enter(stream, graph.map(|(number, _)| number));
         if let (Some((_, graph)), false) = (graph, is_known)
             && let Err(failed) = retain(graph, Arc::clone(shared))
         {
-            shared.readers.cancel(stream);
+            for (entered, _) in ours(owners).zip(0..=number) {
+                entered.readers.cancel(stream);
+            }
             return Err(failed);
         }
     }
@@ -184,7 +192,7 @@ impl Drop for Shared {
 
 /// Lets go of `held` once `waits` are over.
 fn release(held: Held, mut waits: Waits<DriverCalls>) {
-    if let (Held::Foreign(_), true) = (&held, waits.is_empty()) {
+    if let (Held::Foreign(_) | Held::Ordered(..), true) = (&held, waits.is_empty()) {
         return drop(held);
     }
     let Ok(driver) = probe::driver() else {
@@ -216,7 +224,23 @@ fn release(held: Held, mut waits: Waits<DriverCalls>) {
         return post(held, waits);
     }
     match held {
-        Held::Pool(block) => release_pool(driver, block, waits),
+        Held::Pool(block) => {
+            let freed = match stream_after(driver, block.device(), &mut waits) {
+                Some(stream) => block.free(stream.get()),
+                None => Err(block),
+            };
+            if let Err(block) = freed {
+                post(Held::Pool(block), waits);
+            }
+        }
+        Held::Ordered(device, mut owner) => {
+            let given = stream_after(driver, device, &mut waits)
+                .is_some_and(|stream| owner.release_on(stream.get()));
+            if !given {
+                let _: Result<(), _> = record(&mut waits);
+                post(Held::Ordered(device, owner), waits);
+            }
+        }
         held => {
             // What can't be recorded now the reclaimer records later.
             let _: Result<(), _> = record(&mut waits);
@@ -225,20 +249,34 @@ fn release(held: Held, mut waits: Waits<DriverCalls>) {
     }
 }
 
-/// Frees pool memory in stream order: on its only reader's stream, or on one that waits for all of them.
-fn release_pool(driver: &Driver, block: PoolBlock, mut waits: Waits<DriverCalls>) {
-    let device = block.device();
+/// A stream on which everything in `waits` is over.
+enum After {
+    /// Of the only reader.
+    Reader(Stream),
+    /// Our own.
+    Lane(Arc<ReleaseLane>),
+}
+
+impl After {
+    fn get(&self) -> &Stream {
+        match self {
+            Self::Reader(stream) => stream,
+            Self::Lane(lane) => lane.stream.stream(),
+        }
+    }
+}
+
+/// A stream of `device` on which everything in `waits` is over: its only reader's, or one that waits for all of them.
+fn stream_after(
+    driver: &Driver,
+    device: &'static Device,
+    waits: &mut Waits<DriverCalls>,
+) -> Option<After> {
     let is_only_reader =
         |wait: &Wait<DriverCalls>| wait.event.is_none() && wait.stream.device_id() == device.id();
-    let freed = match waits.as_slice() {
-        [only] if is_only_reader(only) => block.free(&only.stream),
-        _ => match lane_after(driver, device, &mut waits) {
-            Some(lane) => block.free(lane.stream.stream()),
-            None => Err(block),
-        },
-    };
-    if let Err(block) = freed {
-        post(Held::Pool(block), waits);
+    match waits.as_slice() {
+        [only] if is_only_reader(only) => Some(After::Reader(only.stream.clone())),
+        _ => lane_after(driver, device, waits).map(After::Lane),
     }
 }
 

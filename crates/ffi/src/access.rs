@@ -1,6 +1,6 @@
 //! Whether bytes may be given out.
 
-use hurray_core::{BufferHandle, SyncMode};
+use hurray_core::{BufferHandle, DeviceError, Stream, SyncMode};
 use thiserror::Error;
 
 use crate::{Buffer, BufferFlags, Place};
@@ -10,8 +10,10 @@ use crate::{Buffer, BufferFlags, Place};
 pub enum Reach {
     /// The host.
     Host,
-    /// The device that holds the bytes.
+    /// The device that holds the bytes, on whatever stream.
     Device,
+    /// Work of a device or of the host that waits for the writes first.
+    Ordered,
 }
 
 /// Bytes that are not given out.
@@ -47,6 +49,28 @@ pub enum AccessError {
         /// Where the bytes are.
         place: Place,
     },
+    /// Nothing here can wait for the bytes.
+    #[error(
+        "buffer {buffer} is `{mode}` on {place}, and nothing came with it that can be waited for here: an event or stream, and a driver that knows it; \
+         `__hurray__` relays the tensor as it is"
+    )]
+    NothingToWaitFor {
+        /// The buffer's index.
+        buffer: usize,
+        /// Its mode.
+        mode: SyncMode,
+        /// Where the bytes are.
+        place: Place,
+    },
+    /// Memory of the CPU, whose bytes no event is recorded for and no stream is noted.
+    #[error(
+        "buffer {buffer} is memory of the cpu, which is always `{}`: it takes no event and remembers no stream",
+        SyncMode::ProducerSynced
+    )]
+    HostMemory {
+        /// The buffer's index.
+        buffer: usize,
+    },
     /// The host cannot reach the bytes.
     #[error("buffer {buffer} is on {place}, which the host cannot read: `.to(\"cpu\")` copies it")]
     NotOnHost {
@@ -81,12 +105,22 @@ pub fn check(
             found: place,
         });
     }
-    if !buffer.readiness().is_ready() {
-        return Err(AccessError::NotReady {
-            buffer: index,
-            mode: buffer.readiness().mode(),
-            place,
-        });
+    let mode = buffer.mode();
+    if mode != SyncMode::ProducerSynced {
+        if reach != Reach::Ordered {
+            return Err(AccessError::NotReady {
+                buffer: index,
+                mode,
+                place,
+            });
+        }
+        if buffer.dependency().is_none() {
+            return Err(AccessError::NothingToWaitFor {
+                buffer: index,
+                mode,
+                place,
+            });
+        }
     }
     if reach == Reach::Host && !place.is_host_accessible() {
         return Err(AccessError::NotOnHost {
@@ -95,6 +129,19 @@ pub fn check(
         });
     }
     Ok(())
+}
+
+/// Whether work on `stream` may use the bytes of `buffer` where [`check`] finds that ordered work may: memory of one device is for that device's streams.
+///
+/// # Errors
+/// [`DeviceError::OtherDevice`].
+pub fn check_stream(buffer: &Buffer, stream: &Stream) -> Result<(), DeviceError> {
+    let place = buffer.place();
+    if place.is_host_accessible() {
+        Ok(())
+    } else {
+        stream.require_device(place.device_id)
+    }
 }
 
 #[cfg(test)]

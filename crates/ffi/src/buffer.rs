@@ -1,12 +1,18 @@
 use std::fmt;
+use std::ptr;
 use std::sync::Arc;
 
 use bitflags::bitflags;
 use hurray_core::memory::{AlignedBytes, declared_alignment};
-use hurray_core::{BufferHandle, DeviceTag, SyncMode};
+use hurray_core::{
+    Allocation, AllocationRequest, BufferHandle, Dependency, DeviceError, DeviceTag, PointerError,
+    Stream, SyncMode,
+};
 use thiserror::Error;
 
+use crate::device::{self, DeviceHeld};
 use crate::lent::Lent;
+use crate::order::{self, OrderError, Part};
 use crate::{Owner, Place, Readiness};
 
 bitflags! {
@@ -21,7 +27,7 @@ bitflags! {
 }
 
 /// Memory that no buffer can be made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BufferError {
     /// Bytes at NULL.
@@ -53,6 +59,9 @@ pub enum BufferError {
         /// The mode that was stated.
         mode: SyncMode,
     },
+    /// Memory of a device that is not what was said of it.
+    #[error(transparent)]
+    Pointer(#[from] PointerError),
     /// A slice that does not lie in its buffer.
     #[error("{len} bytes from {offset} do not lie in a buffer of {bytes}")]
     Slice {
@@ -72,7 +81,7 @@ pub(crate) struct Region {
     pub(crate) address: *mut u8,
     pub(crate) len: usize,
     pub(crate) place: Place,
-    pub(crate) readiness: Readiness,
+    pub(crate) mode: SyncMode,
     pub(crate) flags: BufferFlags,
 }
 
@@ -82,35 +91,32 @@ impl Region {
         address: *mut u8,
         len: u64,
         place: Place,
-        readiness: Readiness,
+        mode: SyncMode,
         flags: BufferFlags,
     ) -> Result<Self, BufferError> {
         if len > 0 && address.is_null() {
             return Err(BufferError::Null { len });
         }
-        let wraps = BufferError::Wraps {
-            address: address.addr(),
-            len,
-        };
-        let bytes = usize::try_from(len).map_err(|_| wraps)?;
-        if bytes > isize::MAX.unsigned_abs()
-            || bytes > 0 && address.addr().checked_add(bytes).is_none()
-        {
-            return Err(wraps);
-        }
+        let address_space = isize::MAX.unsigned_abs();
+        let bytes = usize::try_from(len)
+            .ok()
+            .filter(|&bytes| bytes <= address_space)
+            .filter(|&bytes| bytes == 0 || address.addr().checked_add(bytes).is_some())
+            .ok_or(BufferError::Wraps {
+                address: address.addr(),
+                len,
+            })?;
         if !place.memory_class.is_valid_on(place.device) {
             return Err(BufferError::Place { place });
         }
-        if place.device == DeviceTag::Cpu && !readiness.is_ready() {
-            return Err(BufferError::CpuMode {
-                mode: readiness.mode(),
-            });
+        if place.device == DeviceTag::Cpu && mode != SyncMode::ProducerSynced {
+            return Err(BufferError::CpuMode { mode });
         }
         Ok(Self {
             address,
             len: bytes,
             place,
-            readiness,
+            mode,
             flags,
         })
     }
@@ -148,8 +154,9 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// A buffer of `len` bytes at `address` that `owner` keeps alive: the one way in for memory that is not [`AlignedBytes`]. Alignment is
-    /// measured.
+    /// A buffer of `len` bytes at `address` that `owner` keeps alive: the one way in for memory that is neither [`AlignedBytes`] nor
+    /// [allocated](Self::allocate). Alignment is measured. What a device layer says of memory that a device holds or shares with the host is compared
+    /// with `place`, and such an owner is let go only once the device is done with the bytes; without a driver neither is.
     ///
     /// # Safety
     /// * `address` is valid for reads of `len` bytes, by whatever can reach `place`, until `owner` is dropped; nothing is asked of it where `len`
@@ -158,7 +165,7 @@ impl Buffer {
     /// * Once `readiness` says that bytes may be read, nobody writes to them except through this buffer's address.
     ///
     /// # Errors
-    /// Numbers that cannot be ([`BufferError`]). The owner is dropped then.
+    /// Numbers that cannot be, or memory that is not at `place` ([`BufferError`]). The owner is dropped then.
     pub unsafe fn from_owner(
         address: *mut u8,
         len: usize,
@@ -167,8 +174,57 @@ impl Buffer {
         flags: BufferFlags,
         owner: Owner,
     ) -> Result<Self, BufferError> {
-        let region = Region::new(address, len as u64, place, readiness, flags)?;
-        Ok(Self::from_parts(region, None, Arc::new(owner)))
+        let region = Region::new(address, len as u64, place, readiness.mode(), flags)?;
+        device::check(&region)?;
+        Ok(Self::foreign(region, Lent::of(readiness), Arc::new(owner)))
+    }
+
+    /// A buffer of memory that was checked. Its owner waits for the device from here on, where there is one.
+    pub(crate) fn foreign(region: Region, lent: Option<Arc<Lent>>, owner: Arc<Owner>) -> Self {
+        let held = device::holding(region.place)
+            .and_then(|layer| device::hold(layer, region.place, &owner).ok());
+        Self::from_parts(region, lent, held.unwrap_or(owner))
+    }
+
+    /// Memory of a device's own, `len` bytes at `place`, whose first use follows `stream`; `shareable` memory other processes and network cards reach. What
+    /// fills it on that stream before anybody else is handed it is ordered already.
+    ///
+    /// # Errors
+    /// No layer, driver or device; a class that is not allocated, an exhausted device, or what the driver says.
+    pub fn allocate(
+        place: Place,
+        len: usize,
+        shareable: bool,
+        stream: &Stream,
+    ) -> Result<Self, DeviceError> {
+        let layer = device::reaching(place)?;
+        let request = AllocationRequest {
+            device_id: place.device_id,
+            len,
+            memory_class: place.memory_class,
+            shareable,
+        };
+        let Allocation {
+            address,
+            len,
+            dependency,
+            owner,
+            ..
+        } = layer.allocate(request, stream)?;
+        let readiness = dependency.map_or(Readiness::Ready, Readiness::Held);
+        let region = Region {
+            address: ptr::with_exposed_provenance_mut(address),
+            len,
+            place,
+            mode: readiness.mode(),
+            flags: BufferFlags::empty(),
+        };
+        let owner = Owner::Device(DeviceHeld::new(layer, owner));
+        Ok(Self::from_parts(
+            region,
+            Lent::of(readiness),
+            Arc::new(owner),
+        ))
     }
 
     /// The parts again.
@@ -188,6 +244,19 @@ impl Buffer {
     /// Whether no clone or slice holds the bytes too.
     pub(crate) fn is_only_holder(&self) -> bool {
         Arc::strong_count(&self.owner) == 1
+    }
+
+    /// The same bytes, kept alive by `owner`, and ready once `dependency` is over, or now.
+    pub(crate) fn depending(&self, dependency: Option<Dependency>, owner: Arc<Owner>) -> Self {
+        let readiness = dependency.map_or(Readiness::Ready, Readiness::Held);
+        let mut region = self.region;
+        region.mode = readiness.mode();
+        Self::from_parts(region, Lent::of(readiness), owner)
+    }
+
+    /// Whether it is out on a stream.
+    pub(crate) fn is_loan(&self) -> bool {
+        matches!(*self.owner, Owner::Loan(_))
     }
 
     /// Where and what.
@@ -229,7 +298,22 @@ impl Buffer {
     /// When the bytes may be read.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
-        self.region.readiness
+        match self.dependency() {
+            Some(dependency) => Readiness::Held(dependency.clone()),
+            None => Readiness::from(self.region.mode),
+        }
+    }
+
+    /// The mode of a row over this buffer: what its readiness is called on the wire.
+    #[must_use]
+    pub fn mode(&self) -> SyncMode {
+        self.region.mode
+    }
+
+    /// The device work that the bytes depend on, where something here can wait for it.
+    #[must_use]
+    pub fn dependency(&self) -> Option<&Dependency> {
+        self.lent.as_ref()?.dependency()
     }
 
     /// What else is true of it.
@@ -256,9 +340,30 @@ impl Buffer {
             byte_size: self.region.len as u64,
             alignment: self.alignment(),
             device: self.region.place.device,
-            sync_mode: self.region.readiness.mode(),
+            sync_mode: self.region.mode,
             memory_class: self.region.place.memory_class,
         }
+    }
+
+    /// The buffer, number `index` of its tensor and described there by `row`, for work that is queued on `stream` from now on; as
+    /// [`Tensor::order`](crate::Tensor::order) does it for all.
+    ///
+    /// # Errors
+    /// [`OrderError`]; nothing is handed out.
+    pub fn order(
+        &self,
+        index: usize,
+        row: &BufferHandle,
+        stream: &Stream,
+    ) -> Result<Self, OrderError> {
+        let part = Part {
+            index,
+            row,
+            buffer: self,
+        };
+        let ordered = order::onto(&[part], stream)?;
+        // One for one.
+        Ok(ordered.into_iter().next().unwrap_or_else(|| self.clone()))
     }
 
     /// The `len` bytes from `offset` on, over the same owner.
@@ -303,7 +408,7 @@ impl From<AlignedBytes> for Buffer {
             address: bytes.as_mut_ptr(),
             len: bytes.len(),
             place: Place::HOST,
-            readiness: Readiness::Ready,
+            mode: SyncMode::ProducerSynced,
             flags: BufferFlags::empty(),
         };
         Self::from_parts(region, None, Arc::new(Owner::Allocation(bytes)))

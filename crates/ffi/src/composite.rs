@@ -1,10 +1,12 @@
 use std::sync::Arc;
 
 use hurray_core::composite::Assembler;
-use hurray_core::{CompositeError, Layout, TensorDescriptor};
+use hurray_core::{CompositeError, Layout, Stream, TensorDescriptor};
 
 use smallvec::SmallVec;
 
+use crate::loan::Returns;
+use crate::order::{self, OrderError, Part};
 use crate::{Buffer, BufferList, ListError, Tensor, TensorError, measure_rows, tensor};
 
 /// What crosses in one capsule: a tensor, or a composite with all its members.
@@ -110,6 +112,86 @@ impl Composite {
         Ok(list)
     }
 
+    /// As [`Tensor::order`], of all members at once.
+    ///
+    /// # Errors
+    /// [`OrderError`]; nothing is handed out.
+    pub fn order(&self, stream: &Stream) -> Result<Self, OrderError> {
+        Ok(self.with_buffers(order::onto(&self.parts(), stream)?))
+    }
+
+    /// As [`Tensor::record`], of all members at once.
+    ///
+    /// # Errors
+    /// [`OrderError`]; memory of the CPU takes no event.
+    pub fn record(&self, stream: &Stream) -> Result<Self, OrderError> {
+        Ok(self.with_buffers(order::record(&self.parts(), stream)?))
+    }
+
+    /// As [`Tensor::synchronize`], of all members at once.
+    ///
+    /// # Errors
+    /// [`OrderError`]; nothing is known of the bytes.
+    pub fn synchronize(&self) -> Result<Self, OrderError> {
+        Ok(self.with_buffers(order::synchronize(&self.parts())?))
+    }
+
+    /// As [`Tensor::record_stream`], of all members at once.
+    ///
+    /// # Errors
+    /// [`OrderError`]; memory of the CPU remembers no stream.
+    pub fn record_stream(&self, stream: &Stream) -> Result<(), OrderError> {
+        order::record_stream(&self.parts(), stream)
+    }
+
+    /// As [`Tensor::order_after_readers`], of all members at once.
+    ///
+    /// # Errors
+    /// [`OrderError`]; memory of the CPU remembers no stream.
+    pub fn order_after_readers(&self, stream: &Stream) -> Result<(), OrderError> {
+        order::order_after_readers(&self.parts(), stream)
+    }
+
+    /// The buffers of all members, in stream order.
+    fn parts(&self) -> Vec<Part<'_>> {
+        let mut parts = Vec::new();
+        for member in &*self.members {
+            match member {
+                Item::Tensor(tensor) => parts.extend_from_slice(&tensor.parts()),
+                Item::Composite(composite) => parts.extend(composite.parts()),
+            }
+        }
+        parts
+    }
+
+    /// The same composite over the same bytes, whose modes may be others.
+    fn with_buffers(&self, buffers: impl IntoIterator<Item = Buffer>) -> Self {
+        fn over(composite: &Composite, buffers: &mut dyn Iterator<Item = Buffer>) -> Composite {
+            let member = |member: &Item| match member {
+                Item::Tensor(tensor) => {
+                    let own = (&mut *buffers).take(tensor.buffers().len()).collect();
+                    Item::Tensor(tensor.with_buffers(own))
+                }
+                Item::Composite(composite) => Item::Composite(over(composite, buffers)),
+            };
+            Composite {
+                head: Arc::clone(&composite.head),
+                members: composite.members.iter().map(member).collect(),
+            }
+        }
+        over(self, &mut buffers.into_iter())
+    }
+
+    /// As [`Tensor::return_to`], of all members that nobody else holds.
+    fn return_to(&mut self, returns: &mut Returns) {
+        for member in Arc::get_mut(&mut self.members).into_iter().flatten() {
+            match member {
+                Item::Tensor(tensor) => tensor.return_to(returns),
+                Item::Composite(composite) => composite.return_to(returns),
+            }
+        }
+    }
+
     /// Buffers and descriptor bytes of all members, and the head's bytes.
     fn size(&self) -> Result<(usize, usize), ListError> {
         let mut sum = (0_usize, self.head.encoded_len()?);
@@ -155,6 +237,12 @@ impl Composite {
                 Item::Composite(composite) => composite.push_to(list),
             }
         }
+    }
+}
+
+impl Drop for Composite {
+    fn drop(&mut self) {
+        self.return_to(&mut Returns::default());
     }
 }
 

@@ -4,15 +4,16 @@ use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use hurray_core::TensorDescriptor;
+use hurray_core::{Dependency, Stream, TensorDescriptor};
 use smallvec::SmallVec;
 use thiserror::Error;
 
 use crate::abi::{HURRAY_C_ABI_VERSION, HurrayApi, HurrayBufferList, HurrayCapsuleContext, TABLE};
 use crate::buffer::Region;
 use crate::lent::Lent;
+use crate::loan::Returns;
 use crate::{Buffer, Owner, Tensor};
 
 /// A list that cannot be made.
@@ -73,6 +74,8 @@ pub(crate) struct Handle {
     /// From `Arc::into_raw`, a reference of ours; NULL where there is none or it has been let go.
     lent: AtomicPtr<Lent>,
     event_released: AtomicBool,
+    /// The number of the stream that waited for the bytes last, or 0.
+    waited: AtomicUsize,
     /// Whether it lies in a list's block, which frees it.
     pub(crate) in_list: bool,
 }
@@ -91,6 +94,7 @@ impl Handle {
                 lent.map_or(ptr::null_mut(), |lent| Arc::into_raw(lent).cast_mut()),
             ),
             event_released: AtomicBool::new(false),
+            waited: AtomicUsize::new(0),
             in_list,
         }
     }
@@ -143,6 +147,30 @@ impl Handle {
         // SAFETY: a non-NULL `owner` is a reference of ours, which lives until a release; the caller's contract with C says that releases of a
         // buffer come after all other calls on it.
         unsafe { owner.as_ref() }
+    }
+
+    /// Notes that `stream` has been made to wait for the bytes.
+    pub(crate) fn note_wait(&self, stream: &Stream) {
+        if !stream.is_per_thread() {
+            self.waited.store(stream.number().get(), Ordering::Release);
+        }
+    }
+
+    /// Whether `stream` was the last to be made to wait.
+    pub(crate) fn has_waited(&self, stream: &Stream) -> bool {
+        self.waited.load(Ordering::Acquire) == stream.number().get()
+    }
+
+    fn is_loan(&self) -> bool {
+        matches!(self.owner(), Some(Owner::Loan(_)))
+    }
+
+    /// What the bytes depend on, where something here can wait for it and the event has not been let go. As for [`owner`](Self::owner).
+    pub(crate) fn dependency(&self) -> Option<&Dependency> {
+        let lent = self.lent.load(Ordering::Acquire);
+        // SAFETY: a non-NULL `lent` is a reference of ours, which lives until a release; the caller's contract with C says that those come after all
+        // other calls on the buffer.
+        unsafe { lent.as_ref() }?.dependency()
     }
 }
 
@@ -285,12 +313,12 @@ impl BufferList {
         self.len() == 0
     }
 
-    /// Whether dropping the list calls another library's functions, and not only those of owners in this process' own hands.
+    /// Whether dropping the list may call another library's functions or a driver; see [`Owner::calls_out`].
     #[must_use]
-    pub fn calls_foreign_code(&self) -> bool {
+    pub fn calls_out(&self) -> bool {
         self.handles()
             .iter()
-            .any(|handle| matches!(handle.owner(), Some(Owner::Slot(_))))
+            .any(|handle| handle.owner().is_some_and(Owner::calls_out))
     }
 
     /// The pointer that belongs into the capsule, and whoever holds it owns the list: it goes back through [`from_raw`](Self::from_raw),
@@ -356,9 +384,13 @@ impl Drop for Block {
 
 impl Drop for BufferList {
     fn drop(&mut self) {
-        let handles = ptr::slice_from_raw_parts_mut(handles(self.block).as_ptr(), self.len());
+        let (first, len) = (handles(self.block), self.len());
         // Goes after the handles, also where an owner panics.
         let _block = Block(self.block);
+        if self.handles().iter().any(Handle::is_loan) {
+            Returns::default().extend(self.handles().iter().filter_map(Handle::take));
+        }
+        let handles = ptr::slice_from_raw_parts_mut(first.as_ptr(), len);
         // SAFETY: `len` handles are initialised, and nothing uses them after this.
         unsafe { ptr::drop_in_place(handles) };
     }

@@ -1,29 +1,33 @@
-use hurray_core::SyncMode;
+use hurray_core::{Dependency, SyncMode};
 
 /// When a buffer's bytes may be read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default)]
 pub enum Readiness {
     /// All writes are complete.
     #[default]
     Ready,
-    /// A C producer, a foreign list or a descriptor states this mode. It is relayed, with the event or stream that came with it; the bytes are
-    /// refused, since nothing here can wait.
+    /// Once this device work is done.
+    Held(Dependency),
+    /// A C producer, a foreign list or a descriptor states this mode, and nothing here can wait: no event or stream came, or there is no driver. It is
+    /// relayed, with the event or stream if there is one; the bytes are refused.
     Declared(SyncMode),
 }
 
 impl Readiness {
     /// The mode of a row over such a buffer.
     #[must_use]
-    pub const fn mode(self) -> SyncMode {
+    pub const fn mode(&self) -> SyncMode {
         match self {
             Self::Ready => SyncMode::ProducerSynced,
-            Self::Declared(mode) => mode,
+            Self::Held(Dependency::Event(_)) => SyncMode::Event,
+            Self::Held(Dependency::Stream(_)) => SyncMode::ConsumerStream,
+            Self::Declared(mode) => *mode,
         }
     }
 
     /// Whether the bytes may be read at once.
     #[must_use]
-    pub const fn is_ready(self) -> bool {
+    pub const fn is_ready(&self) -> bool {
         matches!(self.mode(), SyncMode::ProducerSynced)
     }
 }

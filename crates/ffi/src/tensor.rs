@@ -1,13 +1,17 @@
+use std::mem;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use hurray_core::{
-    BufferHandle, DeviceTag, MIN_BUFFER_ALIGNMENT, MemoryClass, SyncMode, TensorDescriptor,
+    BufferHandle, DeviceTag, MIN_BUFFER_ALIGNMENT, MemoryClass, Stream, SyncMode, TensorDescriptor,
 };
 use smallvec::SmallVec;
 use thiserror::Error;
 
 use crate::access::{self, AccessError, Reach};
 use crate::buffer::Region;
+use crate::loan::Returns;
+use crate::order::{self, OrderError, Part};
 use crate::{Buffer, BufferError, BufferFlags, BufferList, ListError};
 
 /// A descriptor and buffers that make no tensor.
@@ -176,10 +180,90 @@ impl Tensor {
         BufferList::of_tensor(self)
     }
 
+    /// The tensor for work that is queued on `stream` from now on, each buffer by its own mode: the stream waits once for each event that buffers share,
+    /// and not at all for ready ones and for its own work. The result is `consumer_stream` of `stream` (`event` of the per-thread default), or
+    /// `producer_synced` where it was; this tensor stays as it is.
+    ///
+    /// The bytes of the result are out on `stream` until it is dropped, with everything made of it: they are not let go before the work that is queued
+    /// there by then is done. An address that outlives it is not covered.
+    ///
+    /// # Errors
+    /// [`OrderError`]; nothing is handed out.
+    pub fn order(&self, stream: &Stream) -> Result<Self, OrderError> {
+        Ok(self.with_buffers(order::onto(&self.parts(), stream)?))
+    }
+
+    /// The tensor in mode `event`: an event that follows the work queued on `stream` by now, which is [ordered](Self::order) first. To be called after
+    /// writing through an exported view.
+    ///
+    /// # Errors
+    /// [`OrderError`]; memory of the CPU takes no event.
+    pub fn record(&self, stream: &Stream) -> Result<Self, OrderError> {
+        Ok(self.with_buffers(order::record(&self.parts(), stream)?))
+    }
+
+    /// Blocks until all bytes may be read; the tensor, `producer_synced`.
+    ///
+    /// # Errors
+    /// [`OrderError`]; nothing is known of the bytes.
+    pub fn synchronize(&self) -> Result<Self, OrderError> {
+        Ok(self.with_buffers(order::synchronize(&self.parts())?))
+    }
+
+    /// Notes that work on `stream` uses the bytes until their last holder lets go: what is queued there by then is done before they are. The stream is
+    /// ordered first.
+    ///
+    /// # Errors
+    /// [`OrderError`]; memory of the CPU remembers no stream.
+    pub fn record_stream(&self, stream: &Stream) -> Result<(), OrderError> {
+        order::record_stream(&self.parts(), stream)
+    }
+
+    /// Makes `stream` wait for the work of everybody who has given the bytes back so far: before they are overwritten in place.
+    ///
+    /// # Errors
+    /// [`OrderError`]; memory of the CPU remembers no stream.
+    pub fn order_after_readers(&self, stream: &Stream) -> Result<(), OrderError> {
+        order::order_after_readers(&self.parts(), stream)
+    }
+
+    /// The buffers with their rows.
+    pub(crate) fn parts(&self) -> impl Deref<Target = [Part<'_>]> {
+        let rows = self.descriptor.buffers.iter();
+        rows.zip(&self.buffers)
+            .enumerate()
+            .map(|(index, (row, buffer))| Part { index, row, buffer })
+            .collect::<SmallVec<[_; 3]>>()
+    }
+
+    /// The same tensor over the same bytes, whose modes may be others.
+    pub(crate) fn with_buffers(&self, buffers: SmallVec<[Buffer; 3]>) -> Self {
+        let mut descriptor = Arc::clone(&self.descriptor);
+        for (number, buffer) in buffers.iter().enumerate() {
+            if descriptor.buffers[number].sync_mode != buffer.mode() {
+                Arc::make_mut(&mut descriptor).buffers[number].sync_mode = buffer.mode();
+            }
+        }
+        Self::from_checked(descriptor, buffers)
+    }
+
+    /// Lets go of its buffers together with others, if they are out on a stream.
+    pub(crate) fn return_to(&mut self, returns: &mut Returns) {
+        if self.buffers.iter().any(Buffer::is_loan) {
+            returns.extend(mem::take(&mut self.buffers));
+        }
+    }
+
     /// The parts again.
     #[must_use]
-    pub fn into_parts(self) -> (Arc<TensorDescriptor>, SmallVec<[Buffer; 3]>) {
-        (self.descriptor, self.buffers)
+    pub fn into_parts(mut self) -> (Arc<TensorDescriptor>, SmallVec<[Buffer; 3]>) {
+        (Arc::clone(&self.descriptor), mem::take(&mut self.buffers))
+    }
+}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        self.return_to(&mut Returns::default());
     }
 }
 
@@ -237,9 +321,7 @@ pub(crate) fn check<'a>(
 }
 
 fn check_row(buffer: usize, row: &BufferHandle, region: &Region) -> Result<(), TensorError> {
-    let Region {
-        place, readiness, ..
-    } = *region;
+    let Region { place, mode, .. } = *region;
     if !region.flags.contains(BufferFlags::DECLARED) {
         if place.device != row.device {
             return Err(TensorError::Device {
@@ -255,11 +337,11 @@ fn check_row(buffer: usize, row: &BufferHandle, region: &Region) -> Result<(), T
                 found: place.memory_class,
             });
         }
-        if readiness.mode() != row.sync_mode {
+        if mode != row.sync_mode {
             return Err(TensorError::SyncMode {
                 buffer,
                 row: row.sync_mode,
-                found: readiness.mode(),
+                found: mode,
             });
         }
     }

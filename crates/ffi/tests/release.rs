@@ -536,8 +536,16 @@ fn a_callback_and_a_python_object_are_let_go_once() {
     let callback = unsafe { Callback::new(at(0x40), at(0x77), Some(count_call)) };
     let (ready, flags) = (Readiness::Ready, BufferFlags::READ_ONLY);
     let owner = Owner::Callback(callback);
-    let buffer =
-        unsafe { Buffer::from_owner(at(0x40).cast(), 64, Place::HOST, ready, flags, owner) };
+    let buffer = unsafe {
+        Buffer::from_owner(
+            at(0x40).cast(),
+            64,
+            Place::HOST,
+            ready.clone(),
+            flags,
+            owner,
+        )
+    };
     let buffer = buffer.unwrap();
     let clone = buffer.clone();
     drop(buffer);
@@ -670,13 +678,16 @@ fn numbers_that_cannot_be_let_the_owner_go() {
         error
     };
     let ready = Readiness::Ready;
-    assert_eq!(make(0, 1, Place::HOST, ready), BufferError::Null { len: 1 });
+    assert_eq!(
+        make(0, 1, Place::HOST, ready.clone()),
+        BufferError::Null { len: 1 }
+    );
     for (address, len) in [
         (usize::MAX, 1),
         (64, usize::MAX),
         (64, isize::MAX as usize + 1),
     ] {
-        let error = make(address, len, Place::HOST, ready);
+        let error = make(address, len, Place::HOST, ready.clone());
         assert_eq!(
             error,
             BufferError::Wraps {
@@ -690,7 +701,10 @@ fn numbers_that_cannot_be_let_the_owner_go() {
         memory_class: hurray_core::MemoryClass::Unified,
         device_id: 0,
     };
-    assert_eq!(make(64, 1, place, ready), BufferError::Place { place });
+    assert_eq!(
+        make(64, 1, place, ready.clone()),
+        BufferError::Place { place }
+    );
     let mode = SyncMode::Event;
     let declared = Readiness::Declared(mode);
     assert_eq!(

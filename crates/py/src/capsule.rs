@@ -61,7 +61,7 @@ unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
     if let Some(list) = NonNull::new(list.cast::<HurrayBufferList>()) {
         // SAFETY: an unconsumed capsule of `of_list` owns the list that came from `into_raw`.
         let list = unsafe { BufferList::from_raw(list) };
-        if list.calls_foreign_code() {
+        if list.calls_out() {
             drop_detached(list);
         }
     }

@@ -160,7 +160,7 @@ pub(crate) fn keeping_exception<T>(_py: Python<'_>, work: impl FnOnce() -> T) ->
 /// Whether letting go of `tensor` calls another library's table.
 pub(crate) fn calls_foreign_code(tensor: &hurray_ffi::Tensor) -> bool {
     let mut buffers = tensor.buffers().iter();
-    buffers.any(|buffer| matches!(buffer.owner(), Owner::Slot(_)))
+    buffers.any(|buffer| buffer.owner().calls_out())
 }
 
 /// Drops what other libraries' functions take back: without the interpreter, since they may wait for a thread that waits for it.

@@ -37,6 +37,10 @@ fn exported(name: &CStr) -> Option<*mut c_void> {
 
 /// What a name means in a version of CUDA.
 fn find(name: &CStr, version: c_int) -> Result<*mut c_void, Query> {
+    let name = match name.to_bytes() {
+        b"cuGraphInstantiate" if version >= 12_000 => c"cuGraphInstantiateWithFlags",
+        _ => name,
+    };
     let mut is_too_new = false;
     for suffix in ["_v4", "_v3", "_v2", ""] {
         let Ok(form) = CString::new([name.to_bytes(), suffix.as_bytes()].concat()) else {

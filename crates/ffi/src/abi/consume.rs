@@ -19,11 +19,11 @@ use super::{
     HurrayBufferSync, HurrayCapsuleContext, TABLE,
 };
 use crate::buffer::Region;
-use crate::lent::{EventRelease, Lent};
+use crate::lent::{EventRelease, Lent, LentEvent};
 use crate::list::Handle;
-use crate::tensor;
 use crate::{
-    Buffer, BufferFlags, BufferList, Composite, Item, Owner, Place, Readiness, Tensor, TensorError,
+    Buffer, BufferFlags, BufferList, Composite, Item, Owner, Place, Tensor, TensorError, device,
+    tensor,
 };
 
 /// A capsule that cannot be consumed. It keeps its list.
@@ -170,6 +170,12 @@ pub unsafe fn consume(
     // SAFETY: the list is live, and the functions are its producer's.
     let entries = unsafe { read_list(list, &functions, plan.buffer_count()) }?;
     plan.check(entries.iter().map(|entry| &entry.region))?;
+    for (buffer, entry) in entries.iter().enumerate() {
+        device::check(&entry.region).map_err(|error| TensorError::Buffer {
+            buffer,
+            source: error.into(),
+        })?;
+    }
 
     // SAFETY: the list is the caller's to give; nothing fails from here on.
     let foreign = Arc::new(unsafe { ForeignList::new(list, functions) });
@@ -387,19 +393,14 @@ struct Entry {
 impl Entry {
     /// Buffer `index` of `list`.
     fn into_buffer(self, list: &Arc<ForeignList>, index: u64) -> Buffer {
-        let lent = if !self.event.is_null() {
-            let release = EventRelease::Slot {
-                list: Arc::clone(list),
-                index,
-            };
-            Some(Arc::new(Lent::Event(self.event, release)))
-        } else if self.stream != 0 {
-            Some(Arc::new(Lent::Stream(self.stream)))
-        } else {
-            None
-        };
         let slot = Slot::new(Arc::clone(list), self.buffer, index);
-        Buffer::from_parts(self.region, lent, Arc::new(Owner::Slot(slot)))
+        let owner = Arc::new(Owner::Slot(slot));
+        let event = (!self.event.is_null()).then(|| {
+            // SAFETY: the producer's event lives until its release by the slot, from any thread.
+            unsafe { LentEvent::new(self.event, EventRelease::Slot, Arc::clone(&owner)) }
+        });
+        let lent = Lent::by_producer(self.region.place, event, self.stream, &owner);
+        Buffer::foreign(self.region, lent, owner)
     }
 }
 
@@ -475,7 +476,7 @@ unsafe fn read_entry(
         info.data.cast(),
         info.byte_size,
         place,
-        Readiness::from(mode),
+        mode,
         BufferFlags::from_bits_truncate(info.flags),
     )
     .map_err(|source| {

@@ -119,13 +119,6 @@ impl ForeignList {
     pub(super) unsafe fn new(list: NonNull<HurrayBufferList>, functions: Functions) -> Self {
         Self { list, functions }
     }
-
-    /// Lets the event of buffer `index` go.
-    pub(crate) fn release_event(&self, index: u64) {
-        // It fails on bad arguments only, and there is nobody to tell.
-        // SAFETY: the list is live as long as `self`, and the one holder of the event calls once.
-        let _ = unsafe { (self.functions.event_release)(self.list.as_ptr(), index) };
-    }
 }
 
 impl Drop for ForeignList {
@@ -170,6 +163,16 @@ impl Slot {
         functions.result("list_release", status)?;
         self.released.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Lets the event go, unless it went with the buffer.
+    pub(crate) fn release_event(&self) {
+        if !self.released.load(Ordering::Acquire) {
+            let functions = &self.list.functions;
+            // It fails on bad arguments only, and there is nobody to tell.
+            // SAFETY: the list is live as long as `self.list`, and the one holder of the event calls once.
+            let _ = unsafe { (functions.event_release)(self.list.list.as_ptr(), self.index) };
+        }
     }
 
     /// Makes `stream` wait for the writes.

@@ -8,7 +8,6 @@ mod symbols;
 mod table;
 mod types;
 
-pub(crate) use foreign::ForeignList;
 pub use foreign::Slot;
 pub use status::*;
 pub use symbols::*;

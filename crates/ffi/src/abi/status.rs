@@ -1,5 +1,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use hurray_core::DeviceError;
 use thiserror::Error;
 
 use super::last_error;
@@ -45,8 +46,15 @@ pub(crate) enum Failure {
     StreamZero,
     #[error("HURRAY_NO_STREAM is no stream that could wait")]
     NoStream,
-    #[error("without a device layer nothing can {0}")]
-    Unsupported(&'static str),
+    #[error("nothing here can {what}: {reason}")]
+    Unsupported {
+        what: &'static str,
+        reason: DeviceError,
+    },
+    #[error("no event or stream that could be waited for came with the buffer")]
+    NothingToWaitFor,
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     #[error("`{name}` has {found} bytes, {needed} are needed")]
     ShortStruct {
         name: &'static str,
@@ -92,7 +100,9 @@ impl Failure {
             Self::Index { .. } => HURRAY_ERR_INDEX_OUT_OF_BOUNDS,
             Self::Released(_) | Self::HandleReleased => HURRAY_ERR_RELEASED,
             Self::StreamZero | Self::NoStream => HURRAY_ERR_INVALID_STREAM,
-            Self::Unsupported(_) => HURRAY_ERR_UNSUPPORTED,
+            Self::Unsupported { .. } | Self::NothingToWaitFor => HURRAY_ERR_UNSUPPORTED,
+            Self::Device(DeviceError::OtherDevice { .. }) => HURRAY_ERR_INVALID_STREAM,
+            Self::Device(_) => HURRAY_ERR_DEVICE,
             Self::ShortStruct { .. } | Self::Version(_) | Self::NoFunction(_) => {
                 HURRAY_ERR_SHORT_STRUCT
             }

@@ -15,9 +15,9 @@ use super::{
     HurrayBufferSync, HurrayCapsuleContext, last_error,
 };
 use crate::buffer::Region;
-use crate::lent::{EventRelease, Lent};
+use crate::lent::{EventRelease, Lent, LentEvent};
 use crate::list::Handle;
-use crate::{Buffer, BufferFlags, BufferList, Callback, Owner, Place, Readiness};
+use crate::{Buffer, BufferError, BufferFlags, BufferList, Callback, Owner, Place, device};
 
 /// `list_len` of the list's own table: the number of its buffers.
 ///
@@ -231,18 +231,23 @@ pub unsafe extern "C" fn hurray_buffer_from_ptr(
         // SAFETY: the struct is long enough.
         let desc = unsafe { desc.read_unaligned() };
         let (region, has_event, has_stream) = region_of(&desc)?;
-        let lent = if let (true, Some(release)) = (has_event, desc.event_release) {
+        device::check(&region).map_err(BufferError::from)?;
+        // SAFETY: the caller allows the one call.
+        let callback = unsafe { Callback::new(desc.data, desc.release_context, desc.release) };
+        // SAFETY: the caller allows the one call of one of them.
+        let callback = unsafe { callback.stream_ordered(desc.release_after) };
+        let owner = Arc::new(Owner::Callback(callback));
+        let event = desc.event_release.filter(|_| has_event).map(|release| {
             let release = EventRelease::Callback {
                 release,
                 context: desc.event_context,
             };
-            Some(Arc::new(Lent::Event(desc.event, release)))
-        } else {
-            has_stream.then(|| Arc::new(Lent::Stream(desc.stream)))
-        };
-        // SAFETY: the caller allows the one call.
-        let owner = unsafe { Callback::new(desc.data, desc.release_context, desc.release) };
-        let buffer = Buffer::from_parts(region, lent, Arc::new(Owner::Callback(owner)));
+            // SAFETY: the caller's event lives until its release, which may be called once, on any thread.
+            unsafe { LentEvent::new(desc.event, release, Arc::clone(&owner)) }
+        });
+        let stream = if has_stream { desc.stream } else { 0 };
+        let lent = Lent::by_producer(region.place, event, stream, &owner);
+        let buffer = Buffer::foreign(region, lent, owner);
         let handle = Box::new(Handle::new(buffer, false));
         // SAFETY: a variable, not NULL.
         unsafe { write(out, Box::into_raw(handle).cast()) }
@@ -266,13 +271,7 @@ fn region_of(desc: &HurrayBufferDesc) -> Result<(Region, bool, bool), Failure> {
         device_id: desc.device_id,
         memory_class,
     };
-    let region = Region::new(
-        desc.data.cast(),
-        desc.byte_size,
-        place,
-        Readiness::from(mode),
-        flags,
-    )?;
+    let region = Region::new(desc.data.cast(), desc.byte_size, place, mode, flags)?;
 
     let sync = |what| Failure::Sync { mode, what };
     let has_event = mode == SyncMode::Event;

@@ -1,18 +1,22 @@
 //! Our own functions for our own handles.
 
 use std::ffi::c_char;
+use std::num::NonZeroUsize;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use hurray_core::{Dependency, DeviceError, DeviceLayer, Stream, SyncMode};
+use smallvec::{SmallVec, smallvec};
 
+use super::Slot;
 use super::status::{Failure, call};
 use super::{
     HURRAY_C_ABI_VERSION, HURRAY_NO_STREAM, HurrayApi, HurrayBuffer, HurrayBufferInfo,
     HurrayBufferList, HurrayBufferSync, last_error,
 };
 use crate::list::Handle;
-use crate::{Buffer, BufferList, Owner};
+use crate::loan::Returns;
+use crate::{Buffer, BufferList, Owner, Place, device, order};
 
 /// The table at the head of every handle that this build makes. Its address tells them from others'.
 pub(crate) static TABLE: HurrayApi = HurrayApi {
@@ -185,10 +189,7 @@ pub(super) unsafe extern "C" fn list_release(
             let handle = at(list, index)?;
             check_stream(stream)?;
             let buffer = handle.take().ok_or(Failure::Released(index))?;
-            release_buffer(buffer, stream).map_err(|(buffer, failure)| {
-                handle.put_back(buffer);
-                failure
-            })
+            let_go(smallvec![(handle, buffer)], stream)
         };
         // SAFETY: the ABI's caller passes NULL or a live list.
         unsafe { with_list(list, release) }
@@ -211,12 +212,20 @@ pub(super) unsafe extern "C" fn list_release_after(
                 return Ok(());
             }
             // SAFETY: a live list by the ABI.
-            unsafe { with_list(borrowed, |list| release_all(list, stream)) }?;
+            unsafe { with_list(borrowed, |list| let_go(take_all(list), stream)) }?;
         }
         // SAFETY: the ABI's caller passes a variable with NULL or a live list of its own.
         drop(unsafe { take_list(list) }?);
         Ok(())
     })
+}
+
+/// Takes all buffers that are left.
+fn take_all(list: &BufferList) -> Taken<'_> {
+    let handles = list.handles().iter();
+    handles
+        .filter_map(|handle| Some((handle, handle.take()?)))
+        .collect()
 }
 
 const fn check_stream(stream: usize) -> Result<(), Failure> {
@@ -227,55 +236,109 @@ const fn check_stream(stream: usize) -> Result<(), Failure> {
     }
 }
 
-/// What letting go after a stream's work takes, which only the producer of the memory can do.
-const RELEASE_AFTER: Failure = Failure::Unsupported(
-    "let go of a buffer after a stream's work: keep the list until that work is done",
-);
+/// Buffers that were taken out of their handles, to be let go together or put back.
+type Taken<'l> = SmallVec<[(&'l Handle, Buffer); 3]>;
 
-/// Lets go of `buffer` when the work on `stream` is done, or gives it back. A buffer of a foreign list is let go there, where nobody else here
-/// holds it: a second holder's work might run on another stream.
-fn release_buffer(buffer: Buffer, stream: usize) -> Result<(), (Buffer, Failure)> {
-    if stream == HURRAY_NO_STREAM {
-        return Ok(());
-    }
-    let (region, lent, owner) = buffer.into_parts();
-    let (owner, failure) = match Arc::try_unwrap(owner) {
-        Ok(Owner::Slot(slot)) => match slot.release_after(stream) {
-            // The event goes back after its buffer here: before, a failure could not be undone.
-            Ok(()) => return Ok(()),
-            Err(failure) => (Owner::Slot(slot), failure),
+/// Lets go of `taken` when the work queued on `stream` by now is done, or puts all of it back. Without a driver only another library can do that: it takes
+/// back its own buffers, where nobody else here holds them (a second holder's work might run on another stream), and one that it refuses after it has
+/// accepted others gives none of them back.
+fn let_go(mut taken: Taken<'_>, stream: usize) -> Result<(), Failure> {
+    let uses = match NonZeroUsize::new(stream) {
+        None => Err(Failure::StreamZero),
+        Some(_) if stream == HURRAY_NO_STREAM => Ok(Uses::new()),
+        Some(number) => match use_on(&taken, number) {
+            Err(Failure::Unsupported { .. })
+                if taken.iter().all(|(_, buffer)| is_forwarded(buffer)) =>
+            {
+                forward(&mut taken, stream).map(|()| Uses::new())
+            }
+            uses => uses,
         },
-        Ok(owner) => (owner, RELEASE_AFTER),
-        Err(shared) => {
-            return Err((Buffer::from_parts(region, lent, shared), RELEASE_AFTER));
-        }
     };
-    Err((Buffer::from_parts(region, lent, Arc::new(owner)), failure))
+    match uses {
+        Ok(uses) => {
+            let mut returns = Returns::default();
+            returns.extend(taken.into_iter().map(|(_, buffer)| buffer));
+            uses.into_iter().for_each(|owner| returns.push(owner));
+            Ok(())
+        }
+        Err(failure) => {
+            for (handle, buffer) in taken {
+                handle.put_back(buffer);
+            }
+            Err(failure)
+        }
+    }
 }
 
-/// [`release_buffer`] of all that is left, or of none; a foreign producer that refuses one after it has accepted others gets none back.
-fn release_all(list: &BufferList, stream: usize) -> Result<(), Failure> {
-    let mut taken: SmallVec<[_; 3]> = list
-        .handles()
-        .iter()
-        .filter_map(|handle| Some((handle, handle.take()?)))
-        .collect();
-    let mut result = Ok(());
-    if taken.iter().all(|(_, buffer)| is_forwarded(buffer)) {
-        while let Some((handle, buffer)) = taken.pop() {
-            if let Err((buffer, failure)) = release_buffer(buffer, stream) {
-                taken.push((handle, buffer));
-                result = Err(failure);
-                break;
-            }
+/// Uses on a stream, which end when they are dropped.
+type Uses = SmallVec<[Arc<Owner>; 3]>;
+
+/// Tells the layer that work on stream `number` uses `taken`. The stream is ordered after what the bytes depend on, unless it was made to wait before.
+fn use_on(taken: &[(&Handle, Buffer)], number: NonZeroUsize) -> Result<Uses, Failure> {
+    let mut uses = Uses::new();
+    let mut devices = SmallVec::<[u32; 1]>::new();
+    for (_, buffer) in taken {
+        let place = buffer.place();
+        if devices.contains(&place.device_id) {
+            continue;
         }
-    } else {
-        result = Err(RELEASE_AFTER);
+        devices.push(place.device_id);
+        let layer = device::reaching(place).map_err(|reason| Failure::Unsupported {
+            what: "let go of a buffer after a stream's work, so keep the list until that work is done",
+            reason,
+        })?;
+        let stream = stream_of(layer, place, number)?;
+        let own = || {
+            taken.iter().filter(|(_, buffer)| {
+                let is_out = match buffer.owner() {
+                    Owner::Loan(loan) => loan.is_on(&stream),
+                    _ => false,
+                };
+                buffer.place().device_id == place.device_id && !is_out
+            })
+        };
+        let dependencies: SmallVec<[_; 3]> = own()
+            .filter(|(handle, _)| !handle.has_waited(&stream))
+            .filter_map(|(_, buffer)| buffer.dependency())
+            .collect();
+        layer.order(&dependencies, &stream)?;
+        let roots = own()
+            .map(|(_, buffer)| order::root(layer, buffer))
+            .collect::<Result<SmallVec<[_; 3]>, _>>()?;
+        uses.extend(order::lend(layer, &roots, &stream)?);
     }
-    for (handle, buffer) in taken {
-        handle.put_back(buffer);
+    Ok(uses)
+}
+
+/// The stream with this number, of the device that the bytes are on. To memory of the host the stream of any device may do something.
+fn stream_of(
+    layer: &'static dyn DeviceLayer,
+    place: Place,
+    number: NonZeroUsize,
+) -> Result<Stream, DeviceError> {
+    // SAFETY: by the ABI the number names a stream that lives as long as what the caller gives it.
+    let found = unsafe { layer.stream(place.device_id, number, None) };
+    match found {
+        Err(DeviceError::OtherDevice { stream, .. }) if place.is_host_accessible() => {
+            // SAFETY: as above.
+            unsafe { layer.stream(stream, number, None) }
+        }
+        found => found,
     }
-    result
+}
+
+/// Has another library let go of `taken`, from the last on; what it has accepted is gone from there.
+fn forward(taken: &mut Taken<'_>, stream: usize) -> Result<(), Failure> {
+    while let Some((handle, buffer)) = taken.pop() {
+        if let Owner::Slot(slot) = buffer.owner()
+            && let Err(failure) = slot.release_after(stream)
+        {
+            taken.push((handle, buffer));
+            return Err(failure);
+        }
+    }
+    Ok(())
 }
 
 /// Whether `buffer` is let go by another library, and held by nobody else here.
@@ -302,7 +365,7 @@ pub(super) unsafe extern "C" fn buffer_info(
             device_id: region.place.device_id,
             device_tag: region.place.device.to_byte(),
             memory_class: region.place.memory_class.to_byte(),
-            sync_mode: region.readiness.mode().to_byte(),
+            sync_mode: region.mode.to_byte(),
             reserved: [0; 5],
         };
         // SAFETY: the struct is long enough.
@@ -324,7 +387,7 @@ pub(super) unsafe extern "C" fn buffer_sync(
         }
         let sync = HurrayBufferSync {
             struct_size: size_of::<HurrayBufferSync>() as u32,
-            sync_mode: handle.region.readiness.mode().to_byte(),
+            sync_mode: handle.region.mode.to_byte(),
             reserved: [0; 3],
             event: handle.event,
             stream: handle.stream,
@@ -338,20 +401,17 @@ pub(super) unsafe extern "C" fn buffer_wait(buffer: *const HurrayBuffer, stream:
     call(|| {
         // SAFETY: the ABI's caller passes NULL or a live buffer.
         let handle = unsafe { handle(buffer) }?;
-        check_stream(stream)?;
+        let number = NonZeroUsize::new(stream).ok_or(Failure::StreamZero)?;
         if stream == HURRAY_NO_STREAM {
             return Err(Failure::NoStream);
         }
-        if handle.region.readiness.is_ready() {
-            return Ok(());
-        }
-        match handle.owner() {
-            Some(Owner::Slot(slot)) => slot.wait(stream),
-            Some(_) => Err(Failure::Unsupported(
-                "make a stream wait: wait for what `buffer_sync` gives",
-            )),
-            None => Err(Failure::HandleReleased),
-        }
+        let wait = |layer: &'static dyn DeviceLayer, dependency: &Dependency| {
+            let stream = stream_of(layer, handle.region.place, number)?;
+            layer.order(&[dependency], &stream)?;
+            handle.note_wait(&stream);
+            Ok(())
+        };
+        wait_for(handle, wait, |slot| slot.wait(stream))
     })
 }
 
@@ -359,17 +419,32 @@ pub(super) unsafe extern "C" fn buffer_wait_host(buffer: *const HurrayBuffer) ->
     call(|| {
         // SAFETY: the ABI's caller passes NULL or a live buffer.
         let handle = unsafe { handle(buffer) }?;
-        if handle.region.readiness.is_ready() {
-            return Ok(());
-        }
-        match handle.owner() {
-            Some(Owner::Slot(slot)) => slot.wait_host(),
-            Some(_) => Err(Failure::Unsupported(
-                "wait on the host: wait for what `buffer_sync` gives",
-            )),
-            None => Err(Failure::HandleReleased),
-        }
+        let wait =
+            |layer: &'static dyn DeviceLayer, dependency: &Dependency| layer.wait(&[dependency]);
+        wait_for(handle, wait, Slot::wait_host)
     })
+}
+
+/// Waits for the writes of a buffer: not at all, by the device layer, or, where nothing here can, by the library that made it.
+fn wait_for(
+    handle: &Handle,
+    wait: impl FnOnce(&'static dyn DeviceLayer, &Dependency) -> Result<(), DeviceError>,
+    relay: impl FnOnce(&Slot) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    const WHAT: &str = "wait for the bytes, so wait for what `buffer_sync` gives";
+    if handle.region.mode == SyncMode::ProducerSynced {
+        return Ok(());
+    }
+    if handle.is_released() || handle.is_event_released() {
+        return Err(Failure::HandleReleased);
+    }
+    let layer = device::reaching(handle.region.place);
+    match (layer, handle.dependency(), handle.owner()) {
+        (Ok(layer), Some(dependency), _) => Ok(wait(layer, dependency)?),
+        (_, None, Some(Owner::Slot(slot))) => relay(slot),
+        (Ok(_), None, _) => Err(Failure::NothingToWaitFor),
+        (Err(reason), ..) => Err(Failure::Unsupported { what: WHAT, reason }),
+    }
 }
 
 pub(super) unsafe extern "C" fn event_release(list: *mut HurrayBufferList, index: u64) -> i32 {
