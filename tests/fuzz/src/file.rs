@@ -79,7 +79,7 @@ fn check_slice(reader: &FileReader, name: &str, whole: &Tensor, rng: &mut Rng) {
     let len = shape.first().copied().unwrap_or(0);
     let start = rng.u64(..) % len.saturating_add(2).max(1);
     let end = rng.u64(..) % len.saturating_add(2).max(1);
-    let slice = match reader.slice(name, start..end) {
+    let slice = match reader.slice(name, start..end, Target::Declared) {
         Ok(slice) => slice,
         Err(error) => {
             assert!(matches!(error, FileError::Slice { .. }), "{error}");
