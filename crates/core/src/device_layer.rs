@@ -222,8 +222,10 @@ impl fmt::Debug for Allocation {
 /// Whoever keeps bytes alive that a device may still use when their last holder lets go. Dropping it lets go of the bytes once the work that the layer
 /// was told of is done, on any thread, never blocking the calling one. Only the layer that made it can use it otherwise.
 pub trait DeviceOwner: Any + Send + Sync {
-    /// Whether the bytes go back in a stream's order: then dropping the last holder while its stream is still known needs no event.
-    fn is_stream_ordered(&self) -> bool {
+    /// Whether dropping this owner now gives the bytes back in the order of `stream`, on which one use has not come back and no other stream has used
+    /// them: then nothing need be recorded for that use to come back first.
+    fn goes_back_on(&self, stream: &Stream) -> bool {
+        let _ = stream;
         false
     }
 }

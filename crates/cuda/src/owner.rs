@@ -63,8 +63,13 @@ impl Owned {
 }
 
 impl DeviceOwner for Owned {
-    fn is_stream_ordered(&self) -> bool {
-        matches!(*self.shared.held, Held::Pool(_) | Held::Ordered(..))
+    fn goes_back_on(&self, stream: &Stream) -> bool {
+        let home = match &*self.shared.held {
+            Held::Pool(block) => block.device(),
+            Held::Ordered(device, _) => device,
+            Held::Foreign(_) | Held::Driver(_) => return false,
+        };
+        stream.device_id() == home.id() && self.shared.readers.is_only(stream)
     }
 }
 

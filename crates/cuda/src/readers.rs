@@ -69,6 +69,16 @@ impl<C: EventCalls> Readers<C> {
         graph.is_some() && std::mem::replace(&mut entry.graph, graph) == graph
     }
 
+    /// Whether one use on `stream` is all that has not come back, and nothing else must be waited for.
+    pub(crate) fn is_only(&self, stream: &Stream) -> bool {
+        let entries = self.entries.lock();
+        let mut used = entries
+            .iter()
+            .filter(|entry| entry.out > 0 || entry.owed || !entry.events.is_empty());
+        let is_it = |entry: &Reader<C>| entry.stream == *stream && entry.out == 1;
+        used.next().is_some_and(is_it) && used.next().is_none()
+    }
+
     /// Takes a use back that was noted and then did not happen.
     pub(crate) fn cancel(&self, stream: &Stream) {
         let thread = own_thread(stream);

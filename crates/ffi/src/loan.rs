@@ -67,13 +67,10 @@ impl Returns {
 
 impl Drop for Returns {
     fn drop(&mut self) {
-        // The last holder of what goes back in the stream's order needs no event: its stream is known until it is dropped.
-        self.uses.retain(|held| {
-            let is_ordered = match Arc::get_mut(&mut held.of) {
-                Some(Owner::Device(device)) => device.owner().is_stream_ordered(),
-                _ => false,
-            };
-            !is_ordered
+        // Dropped by their last holder, some go back in the stream's order, and need no event.
+        self.uses.retain(|held| match Arc::get_mut(&mut held.of) {
+            Some(Owner::Device(device)) => !device.owner().goes_back_on(&held.stream),
+            _ => true,
         });
         while let Some(first) = self.uses.first() {
             let stream = first.stream.clone();

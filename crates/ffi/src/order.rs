@@ -64,17 +64,26 @@ pub(crate) fn onto(parts: &[Part<'_>], stream: &Stream) -> Result<Buffers, Order
 /// The buffers in mode event: an event after the work that is queued on `stream` by now, which follows what they depend on.
 pub(crate) fn record(parts: &[Part<'_>], stream: &Stream) -> Result<Buffers, OrderError> {
     require_device_memory(parts)?;
-    let used = onto(parts, stream)?;
     let Some(layer) = check(parts, stream)? else {
-        return Ok(used);
+        return Ok(Buffers::new());
+    };
+    // Whoever the stream is new to may have used it without telling anybody; that it has used the bytes is noted before they can be let go.
+    let is_known = |part: &Part<'_>| match part.buffer.dependency() {
+        Some(Dependency::Stream(known)) => known == stream,
+        _ => false,
+    };
+    let used = if parts.iter().all(is_known) {
+        Buffers::new()
+    } else {
+        onto(parts, stream)?
     };
     let event = layer.record(stream)?;
+    drop(used);
     Ok(parts
         .iter()
-        .zip(roots(layer, parts)?)
-        .map(|(part, root)| {
-            part.buffer
-                .depending(Some(Dependency::Event(event.clone())), root)
+        .map(|part| {
+            let dependency = Dependency::Event(event.clone());
+            part.buffer.depending(Some(dependency), behind(part.buffer))
         })
         .collect())
 }
