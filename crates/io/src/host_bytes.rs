@@ -1,12 +1,13 @@
 //! The one place that makes slices of foreign memory and maps files.
 
 use std::fs::File;
+use std::ops::Deref;
 use std::{io, slice};
 
 use hurray_core::BufferHandle;
 use hurray_ffi::access::{self, AccessError, Reach};
 use hurray_ffi::{Buffer, BufferFlags, Owner, Place, Readiness};
-use memmap2::MmapOptions;
+use memmap2::{Mmap, MmapOptions};
 
 /// The bytes of buffer `index`, whose row is `row`. Those of a declared tensor are given too where they are in host memory: they are repeated,
 /// not read (`sync.md`).
@@ -48,4 +49,30 @@ pub(crate) fn map(file: &File) -> io::Result<Buffer> {
         )
     };
     buffer.map_err(io::Error::other)
+}
+
+/// A whole file, mapped to be read: for who reads other formats.
+///
+/// Not promised: that the bytes stay as they are while someone else writes to the file; after a truncation in place, touching what is gone ends the
+/// process (SIGBUS).
+#[derive(Debug)]
+pub struct FileMap(Mmap);
+
+impl FileMap {
+    /// Maps `file`, which must not be changed in place as long as the map lives.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(file: &File) -> io::Result<Self> {
+        // SAFETY: the pages are only read, and that nobody changes the file is asked of the caller, as in `map`.
+        Ok(Self(unsafe { Mmap::map(file) }?))
+    }
+}
+
+impl Deref for FileMap {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
 }

@@ -31,7 +31,8 @@ impl Entry {
     }
 
     /// The bytes of the descriptor; in the file, as was checked when it was opened.
-    pub(crate) fn descriptor(&self) -> Range<u64> {
+    #[must_use]
+    pub fn descriptor(&self) -> Range<u64> {
         let end = self
             .descriptor_offset
             .saturating_add(self.descriptor_length.into());

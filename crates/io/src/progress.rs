@@ -7,17 +7,18 @@ pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
 /// Bytes that a sink is given at a time, so that there is progress to tell of and the work can be stopped.
 const STEP: usize = 32 << 20;
 
-/// A sink that tells how much it was given.
-pub(crate) struct Watched<'a, 'p, W> {
+/// A sink that tells how much it was given. It fails once it is stopped.
+pub struct Watched<'a, 'p, W> {
     sink: W,
     progress: &'a mut Progress<'p>,
     done: u64,
     total: u64,
-    pub(crate) is_stopped: bool,
+    is_stopped: bool,
 }
 
 impl<'a, 'p, W> Watched<'a, 'p, W> {
-    pub(crate) fn new(sink: W, total: u64, progress: &'a mut Progress<'p>) -> Self {
+    /// A sink over `sink` that is to be given `total` bytes.
+    pub fn new(sink: W, total: u64, progress: &'a mut Progress<'p>) -> Self {
         Self {
             sink,
             progress,
@@ -25,6 +26,18 @@ impl<'a, 'p, W> Watched<'a, 'p, W> {
             total,
             is_stopped: false,
         }
+    }
+
+    /// Bytes that it was given.
+    #[must_use]
+    pub fn done(&self) -> u64 {
+        self.done
+    }
+
+    /// Whether it failed because whoever was told of the progress stopped the work.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped
     }
 
     fn advance(&mut self, written: usize) -> io::Result<usize> {

@@ -62,7 +62,7 @@ fn write_watched<'a>(
 ) -> Result<(), FileError> {
     let mut sink = Watched::new(sink, total, progress);
     let written = write(&mut sink, items, metadata, options).map(drop);
-    if sink.is_stopped {
+    if sink.is_stopped() {
         return Err(FileError::Stopped);
     }
     written
