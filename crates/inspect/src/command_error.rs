@@ -79,10 +79,10 @@ impl CommandError {
 
     /// The exit status.
     pub(crate) fn status(&self) -> u8 {
-        if self.is_closed_pipe() {
-            Outcome::CLOSED_PIPE
-        } else {
-            Outcome::TROUBLE
+        match self {
+            Self::Convert(error) if error.is_malformed_input() => Outcome::Found.status(),
+            _ if self.is_closed_pipe() => Outcome::CLOSED_PIPE,
+            _ => Outcome::TROUBLE,
         }
     }
 

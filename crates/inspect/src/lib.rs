@@ -9,7 +9,7 @@
 
 mod arguments;
 mod command_error;
-mod convert;
+pub mod convert;
 mod data;
 mod diff;
 mod fault;

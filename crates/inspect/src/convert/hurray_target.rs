@@ -1,0 +1,40 @@
+use std::io::Write;
+
+use hurray_core::TensorDescriptor;
+use hurray_io::{FileOptions, FileWriter};
+
+use super::source::Source;
+use super::{ConvertError, Selected};
+
+/// What the tensors have in bytes.
+pub(crate) fn size(selected: &[Selected<'_>]) -> u64 {
+    let rows = selected.iter().flat_map(|one| &one.descriptor.buffers);
+    rows.fold(0, |bytes, row| bytes.saturating_add(row.byte_size))
+}
+
+/// Writes a file of this project. Bytes go from where they lie in the input to their aligned places.
+pub(crate) fn write<'a>(
+    source: &dyn Source<'a>,
+    selected: &[Selected<'_>],
+    sink: impl Write,
+    alignment: u32,
+) -> Result<(), ConvertError> {
+    let mut options = FileOptions::default();
+    options.alignment = alignment;
+    let mut writer = FileWriter::new(sink, options)?;
+    for (key, value) in source.metadata() {
+        writer.push_metadata(key, value.clone());
+    }
+    for &Selected {
+        number,
+        name,
+        descriptor,
+    } in selected
+    {
+        let buffers = source.read(number)?;
+        let bytes: Vec<&[u8]> = buffers.iter().map(|bytes| &**bytes).collect();
+        writer.write_bytes(name, TensorDescriptor::clone(descriptor), &bytes)?;
+    }
+    writer.finish()?;
+    Ok(())
+}
