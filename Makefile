@@ -54,7 +54,7 @@ GPU_KIT := $(CARGO_TARGET_DIR)/gpu
 GPU_PYTHON ?= $(PYTHON)
 
 .PHONY: demo test bench fuzz examples gpu-kit gpu-test lint lint-format lint-warnings lint-header header
-.PHONY: module packages examples-packages bench-peer
+.PHONY: module packages examples-packages peer
 .NOTPARALLEL:
 
 demo: examples-packages module
@@ -70,7 +70,8 @@ test:
 	$(call timed,build of the module,$(MAKE) --no-print-directory module)
 	$(call timed,Python packages,$(MAKE) --no-print-directory packages)
 	$(call timed,examples,$(MAKE) --no-print-directory examples)
-	$(call timed,Python tests,$(BIN)/pytest)
+	$(call timed,pyhurray 0.1.0,$(MAKE) --no-print-directory peer)
+	$(call timed,Python tests,HURRAY_PEER=$(CARGO_TARGET_DIR)/pyhurray/bin/python $(BIN)/pytest)
 	@echo "== seconds"; cat $(TIMES)
 
 # The README's program is one of them.
@@ -79,7 +80,7 @@ examples: examples-packages module
 	$(BIN)/python examples/buffer_protocol.py
 	$(BIN)/python examples/demo.py
 
-bench: packages module bench-peer
+bench: packages module peer
 	cargo bench --locked --package hurray-benches
 	$(BIN)/python benches/side_by_side.py --pyhurray $(CARGO_TARGET_DIR)/pyhurray/bin/python \
 		--json $(CARGO_TARGET_DIR)/bench/side_by_side.json
@@ -130,7 +131,7 @@ header: $(CBINDGEN)
 module: $(VENV)/.module
 packages: $(VENV)/.tests $(if $(filter-out 0,$(TORCH)),$(VENV)/.torch)
 examples-packages: $(VENV)/.examples
-bench-peer: $(CARGO_TARGET_DIR)/pyhurray/.installed
+peer: $(CARGO_TARGET_DIR)/pyhurray/.installed
 
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -1,7 +1,7 @@
-"""Tensors and composites of every kind, made with what both releases offer: bytes, and no byte_offset.
+"""Tensors and composites of every kind, made with what the published release offers as well.
 
-Run by the published release's interpreter, this file answers questions about files and streams: see
-`peer` in test_peer_files.py.
+Run by that release's interpreter, this file answers questions about files and streams: see
+test_peer_files.py.
 """
 
 import json
@@ -160,6 +160,14 @@ def sections():
     return {
         "statistics": plain(hurray.float32, [2, 3], statistics=statistics),
         "shard": plain(hurray.float32, [2, 3], shard=hurray.Shard([4, 3], [2, 0])),
+        "extension type": hurray.Tensor(
+            filled(12),
+            hurray.Dtype.from_tag(0xF1),
+            [2, 3],
+            extension_type=hurray.ExtensionType(
+                16, is_float=True, sign_bits=1, exponent_bits=6, mantissa_bits=9, exponent_bias=31
+            ),
+        ),
         "all sections": plain(
             hurray.uint8,
             [2, 3],

@@ -404,7 +404,6 @@ def test_progress(path):
 
 
 def test_a_bar(path, capfd):
-    pytest.importorskip("tqdm")
     hurray.save(path, {"t": tensor(1 << 16)}, progress=True)
     bar = capfd.readouterr().err
     assert "model.hrry" in bar

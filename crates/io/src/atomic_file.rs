@@ -1,6 +1,6 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, IoSlice, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
@@ -69,8 +69,12 @@ impl AtomicFile {
         let new = tempfile::Builder::new()
             .prefix(&prefix)
             .suffix(".tmp")
-            .permissions(Permissions::from_mode(PLAIN_MODE))
-            .tempfile_in(folder(&path))?;
+            // An error that is the system's, without the name of a file that nobody asked for.
+            .make_in(folder(&path), |path| {
+                let mut options = OpenOptions::new();
+                options.write(true).create_new(true).mode(PLAIN_MODE);
+                options.open(path)
+            })?;
         if let Some(mode) = mode {
             new.as_file()
                 .set_permissions(Permissions::from_mode(mode))?;

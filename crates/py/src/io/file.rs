@@ -63,7 +63,7 @@ impl File {
         let open = self.open()?;
         match name.cast::<PyString>() {
             Ok(text) if open.has(text.to_str()?) => Ok((open, text.to_str()?)),
-            _ => Err(PyKeyError::new_err(name.clone().unbind())),
+            _ => Err(PyKeyError::new_err((name.clone().unbind(),))),
         }
     }
 }
