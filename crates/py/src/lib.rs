@@ -6,6 +6,7 @@ mod aligned_allocator;
 mod buffer_handle;
 mod bytes_like;
 mod capsule;
+mod command_line;
 mod composite;
 mod copies;
 mod cuda;
@@ -40,6 +41,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     aligned_allocator::register(module)?;
     buffer_handle::register(module)?;
     capsule::register(module)?;
+    command_line::register(module)?;
     composite::register(module)?;
     copies::register(module)?;
     cuda::register(module)?;
