@@ -514,6 +514,9 @@ pub trait StagingRing: Send {
     /// A stream that nobody else queues work on, where the caller has none that it is to copy on.
     fn stream(&self) -> &Stream;
 
+    /// Bytes of a chunk: a multiple of 4096, on a boundary of 4096 at least.
+    fn chunk_len(&self) -> usize;
+
     /// How many chunks there are: so many times [`advance`](Self::advance) leads to the same one again.
     fn chunks(&self) -> usize;
 

@@ -116,6 +116,10 @@ impl StagingRing for Staging {
         &self.stream
     }
 
+    fn chunk_len(&self) -> usize {
+        CHUNK
+    }
+
     fn chunks(&self) -> usize {
         CHUNKS
     }

@@ -18,6 +18,30 @@ pub enum Item {
     Composite(Composite),
 }
 
+impl Item {
+    /// As [`Tensor::order`], of all members at once.
+    ///
+    /// # Errors
+    /// [`OrderError`]; nothing is handed out.
+    pub fn order(&self, stream: &Stream) -> Result<Self, OrderError> {
+        Ok(match self {
+            Self::Tensor(tensor) => Self::Tensor(tensor.order(stream)?),
+            Self::Composite(composite) => Self::Composite(composite.order(stream)?),
+        })
+    }
+
+    /// As [`Tensor::record`], of all members at once.
+    ///
+    /// # Errors
+    /// [`OrderError`]; memory of the CPU takes no event.
+    pub fn record(&self, stream: &Stream) -> Result<Self, OrderError> {
+        Ok(match self {
+            Self::Tensor(tensor) => Self::Tensor(tensor.record(stream)?),
+            Self::Composite(composite) => Self::Composite(composite.record(stream)?),
+        })
+    }
+}
+
 /// A head, and the items that make one logical tensor of it. It owns no buffers; clones share everything.
 #[derive(Clone, Debug)]
 pub struct Composite {

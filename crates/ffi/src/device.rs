@@ -29,8 +29,11 @@ pub fn layer(device: DeviceTag) -> Option<&'static dyn DeviceLayer> {
         .filter(|layer| layer.device() == device)
 }
 
-/// The layer whose streams may use memory at `place`, where it has a driver and a device. Memory of the CPU is in reach of whatever device there is.
-pub(crate) fn reaching(place: Place) -> Result<&'static dyn DeviceLayer, DeviceError> {
+/// The layer whose streams may use memory at `place`. Memory of the CPU is in reach of whatever device there is.
+///
+/// # Errors
+/// Why there is none: no layer, no driver, no device.
+pub fn reaching(place: Place) -> Result<&'static dyn DeviceLayer, DeviceError> {
     let layer = match place.device {
         DeviceTag::Cpu => LAYER.get().copied(),
         device => layer(device),

@@ -1,10 +1,12 @@
 use std::{fmt, io};
 
-use hurray_core::CompositeError;
 use hurray_core::memory::AllocationError;
-use hurray_ffi::TensorError;
+use hurray_core::{CompositeError, DeviceError};
 use hurray_ffi::access::AccessError;
+use hurray_ffi::{OrderError, TensorError};
 use thiserror::Error;
+
+use crate::gathered_write::WriteError;
 
 /// A part of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -377,6 +379,9 @@ pub enum FileError {
     /// The system has no memory for what is read.
     #[error(transparent)]
     Memory(#[from] AllocationError),
+    /// A device that cannot be used, or bytes that could not be brought onto a stream of it.
+    #[error(transparent)]
+    Device(#[from] OrderError),
     /// Whoever was told of the progress stopped the work.
     #[error("stopped before it was done")]
     Stopped,
@@ -418,6 +423,21 @@ pub enum FileError {
         /// Why.
         source: crate::OutgoingError,
     },
+}
+
+impl From<WriteError> for FileError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Io(error) => Self::Io(error),
+            WriteError::Order(error) => Self::Device(error),
+        }
+    }
+}
+
+impl From<DeviceError> for FileError {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error.into())
+    }
 }
 
 impl FileError {

@@ -5,8 +5,8 @@ use std::ops::{ControlFlow, Range};
 use std::path::Path;
 
 use hurray_core::composite::Assembler;
-use hurray_core::{Error, Layout, TensorDescriptor};
-use hurray_ffi::{Buffer, CompositeAssembler, Item, Tensor, TensorError, measure_rows};
+use hurray_core::{DeviceTag, Error, Layout, TensorDescriptor};
+use hurray_ffi::{Buffer, CompositeAssembler, Item, Place, Tensor, TensorError, measure_rows};
 use smallvec::SmallVec;
 
 use crate::FileError;
@@ -18,6 +18,7 @@ use crate::metadata::Value;
 use crate::progress::Progress;
 use crate::slice::slice;
 use crate::source::Source;
+use crate::to_device::ToDevice;
 
 /// Where tensors are to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub enum Target {
     Declared,
     /// In host memory, and all rows say so.
     Host,
+    /// In memory of a device's own; at a place of the CPU, as [`Host`](Self::Host).
+    Device(Place),
 }
 
 /// An open file of tensors, which borrow its bytes where it is mapped, and have copies where it is not.
@@ -69,7 +72,7 @@ impl FileReader {
         let Source::File(file) = source else {
             return Ok(Self { source, container });
         };
-        let map = map(&file)?;
+        let map = map(file.file())?;
         // It may have been truncated since it was looked at.
         if (map.len() as u64) < container.size() {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
@@ -92,7 +95,7 @@ impl FileReader {
     /// # Errors
     /// As [`open_unmapped`](Self::open_unmapped).
     pub fn unmapped(file: File) -> Result<Self, FileError> {
-        Self::of(Source::File(file))
+        Self::of(file.into())
     }
 
     /// Reads a file whose bytes are all in `file`: memory that the host may read.
@@ -147,8 +150,12 @@ impl FileReader {
     /// The tensors and whole composites of these names, in their order. Bytes that are read are read on several threads, and `progress` is told of
     /// them.
     ///
+    /// To a device they come through pinned chunks, each copied while others are read; read from the file itself where it is not mapped, which is
+    /// faster, and past the page cache where they are more than that holds. Each item is in mode `event`: it can be used before the rest is there, and
+    /// the last may still be under way when this returns.
+    ///
     /// # Errors
-    /// As [`item`](Self::item); no memory; [`FileError::Stopped`].
+    /// As [`item`](Self::item); no memory; a device that cannot be used; [`FileError::Stopped`].
     pub fn items(
         &self,
         names: &[&str],
@@ -166,12 +173,21 @@ impl FileReader {
             .iter()
             .flat_map(|located| located.ranges.iter().cloned())
             .collect();
-        let mut buffers = self.source.buffers(&ranges, progress)?.into_iter();
         let mut located = located.into_iter();
-        let items = counts
-            .into_iter()
-            .map(|count| assemble(located.by_ref().take(count), &mut buffers, target));
-        items.collect()
+        let mut assemble_all = |buffers: Vec<Buffer>| {
+            let mut buffers = buffers.into_iter();
+            let items = counts
+                .iter()
+                .map(|&count| assemble(located.by_ref().take(count), &mut buffers, target));
+            items.collect()
+        };
+        match target {
+            Target::Device(place) if place.device != DeviceTag::Cpu => {
+                let (copies, buffers) = ToDevice::allocate(place, ranges)?;
+                copies.fill(&self.source, assemble_all(buffers)?, progress)
+            }
+            _ => assemble_all(self.source.buffers(&ranges, progress)?),
+        }
     }
 
     /// The tensor of `rows` of the first axis of a row-major, column-major or strided tensor. No other byte is read, or, where the file is mapped,
@@ -334,7 +350,7 @@ impl Located<'_> {
         let rows = &mut self.descriptor.buffers;
         match target {
             Target::Declared => declare_elsewhere(rows, &mut own),
-            Target::Host => {
+            Target::Host | Target::Device(_) => {
                 for (row, buffer) in rows.iter_mut().zip(&own) {
                     *row = buffer.handle();
                 }

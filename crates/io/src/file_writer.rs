@@ -1,5 +1,5 @@
 use std::collections::HashSet;
-use std::io::{IoSlice, Write};
+use std::io::Write;
 use std::sync::Arc;
 
 use hurray_core::composite::Assembler;
@@ -11,7 +11,7 @@ use crate::container::{
     HAS_CHECKSUM, HEADER_LEN, INDEX_IS_SORTED, MAGIC, SECTION_ALIGNMENT, TRAILER_LEN,
     TRAILER_MAGIC, is_data_alignment,
 };
-use crate::gathered_write::{push_zeros, write_gathered};
+use crate::gathered_write::{Part, push_zeros, write_parts};
 use crate::index::{self, Entry};
 use crate::metadata::{self, Value};
 use crate::outgoing::{outgoing, stored_row};
@@ -38,7 +38,7 @@ impl Default for FileOptions {
 
 /// Writes a file of tensors front to back, without seeking; it can be read once it is [finished](Self::finish).
 ///
-/// Bytes are written from where they lie. Equal tensors in equal order make equal files: rows say `cpu`, `standard`, `producer_synced` and an
+/// Bytes are written from where they lie; those of a device come through pinned chunks, copied on a stream that is ordered after their writes. Equal tensors in equal order make equal files: rows say `cpu`, `standard`, `producer_synced` and an
 /// alignment of 64, whatever memory the bytes come from, and bytes before a tensor's first element stay behind.
 ///
 /// Not promised: that the sink is synced, and, where a write fails, anything about it.
@@ -53,9 +53,18 @@ pub struct FileWriter<W> {
     /// The composite whose members are still to come.
     open: Option<Assembler>,
     failed: bool,
+    /// Whether only the number of bytes counts: a device need not bring them then.
+    is_rehearsal: bool,
 }
 
 impl<W: Write> FileWriter<W> {
+    /// The same, for a sink that only counts.
+    pub(crate) fn rehearsal(sink: W, options: FileOptions) -> Result<Self, FileError> {
+        let mut writer = Self::new(sink, options)?;
+        writer.is_rehearsal = true;
+        Ok(writer)
+    }
+
     /// Begins a file in `sink`.
     ///
     /// # Errors
@@ -87,6 +96,7 @@ impl<W: Write> FileWriter<W> {
             metadata: Vec::new(),
             open: None,
             failed: false,
+            is_rehearsal: false,
         })
     }
 
@@ -154,13 +164,14 @@ impl<W: Write> FileWriter<W> {
                 let row = row.byte_size;
                 return Err(refused(TensorError::TooSmall { buffer, row, found }));
             }
-            *row = stored_row(bytes);
+            *row = stored_row(bytes.len());
         }
         descriptor
             .validate()
             .map_err(|source| refused(source.into()))?;
         self.check_name(name)?;
-        self.write_outgoing(name, &descriptor, bytes)
+        let parts: SmallVec<[_; 3]> = bytes.iter().map(|bytes| Part::Host(bytes)).collect();
+        self.write_outgoing(name, &descriptor, parts)
     }
 
     /// Writes a tensor or a composite, whose members are named `<name>.<i>`, and nested ones `<name>.<i>.<j>`.
@@ -204,8 +215,8 @@ impl<W: Write> FileWriter<W> {
     ) -> Result<(), FileError> {
         self.check_name(name)?;
         let outgoing = outgoing(descriptor, buffers);
-        let (descriptor, bytes) = outgoing.map_err(|source| unwritable(name, source))?;
-        self.write_outgoing(name, &descriptor, &bytes)
+        let (descriptor, parts) = outgoing.map_err(|source| unwritable(name, source))?;
+        self.write_outgoing(name, &descriptor, parts)
     }
 
     fn check_name(&self, name: &str) -> Result<(), FileError> {
@@ -221,19 +232,19 @@ impl<W: Write> FileWriter<W> {
         Ok(())
     }
 
-    /// Writes a descriptor that is true of `bytes` in a file.
+    /// Writes a descriptor that is true of `buffers` in a file.
     fn write_outgoing(
         &mut self,
         name: &str,
         descriptor: &TensorDescriptor,
-        bytes: &[&[u8]],
+        buffers: SmallVec<[Part<'_>; 3]>,
     ) -> Result<(), FileError> {
         let encoded = descriptor
             .encode()
             .map_err(|source| unwritable(name, source.into()))?;
         self.check_membership(name, descriptor)?;
         self.failed = true;
-        let entry = self.write_parts(name, &encoded, bytes)?;
+        let entry = self.write_entry(name, &encoded, buffers)?;
         self.failed = false;
         self.names.insert(name.into());
         self.entries.push(entry);
@@ -262,28 +273,32 @@ impl<W: Write> FileWriter<W> {
         Ok(())
     }
 
-    fn write_parts(
+    fn write_entry(
         &mut self,
         name: &str,
         descriptor: &[u8],
-        buffers: &[&[u8]],
+        buffers: SmallVec<[Part<'_>; 3]>,
     ) -> Result<Entry, FileError> {
         let alignment = self.options.alignment.into();
         let mut parts = Vec::with_capacity(buffers.len().saturating_mul(2).saturating_add(3));
         let descriptor_offset = self.position;
         let mut position = descriptor_offset.saturating_add(descriptor.len() as u64);
-        parts.push(IoSlice::new(descriptor));
+        parts.push(Part::Host(descriptor));
         // A head too has its gap (decision 8).
         pad(&mut parts, &mut position, alignment);
         let data_offset = position;
         for buffer in buffers {
             pad(&mut parts, &mut position, alignment);
-            parts.push(IoSlice::new(buffer));
             position = position.saturating_add(buffer.len() as u64);
+            if self.is_rehearsal && matches!(buffer, Part::Device { .. }) {
+                push_zeros(&mut parts, buffer.len() as u64);
+            } else {
+                parts.push(buffer);
+            }
         }
         let data_length = position.saturating_sub(data_offset);
         pad(&mut parts, &mut position, SECTION_ALIGNMENT);
-        write_gathered(&mut self.sink, &mut parts)?;
+        write_parts(&mut self.sink, &parts)?;
         self.position = position;
         Ok(Entry {
             name: name.into(),
@@ -317,10 +332,10 @@ impl<W: Write> FileWriter<W> {
         } else {
             self.position
         };
-        parts.push(IoSlice::new(&metadata));
+        parts.push(Part::Host(&metadata));
         let mut position = self.position.saturating_add(metadata.len() as u64);
         pad(&mut parts, &mut position, SECTION_ALIGNMENT);
-        parts.push(IoSlice::new(&index));
+        parts.push(Part::Host(&index));
         let mut trailer = Vec::with_capacity(TRAILER_LEN as usize);
         trailer.extend(position.to_le_bytes());
         trailer.extend((index.len() as u64).to_le_bytes());
@@ -330,8 +345,8 @@ impl<W: Write> FileWriter<W> {
         trailer.extend(crc32c::crc32c(&index).to_le_bytes());
         trailer.extend([0; 4]);
         trailer.extend(TRAILER_MAGIC);
-        parts.push(IoSlice::new(&trailer));
-        write_gathered(&mut self.sink, &mut parts)?;
+        parts.push(Part::Host(&trailer));
+        write_parts(&mut self.sink, &parts)?;
         self.sink.flush()?;
         Ok(self.sink)
     }
@@ -345,7 +360,7 @@ fn unwritable(name: &str, source: OutgoingError) -> FileError {
 }
 
 /// A gap to the next multiple of `alignment`.
-fn pad(parts: &mut Vec<IoSlice<'_>>, position: &mut u64, alignment: u64) {
+fn pad(parts: &mut Vec<Part<'_>>, position: &mut u64, alignment: u64) {
     // No sum of bytes in memory comes near 2^64.
     let end = position
         .checked_next_multiple_of(alignment)

@@ -12,16 +12,18 @@
 mod atomic_file;
 mod container;
 mod cursor;
+mod file_bytes;
 mod file_error;
 mod file_reader;
 mod file_writer;
+mod from_device;
 mod gathered_write;
 mod host_bytes;
 mod incoming;
 mod index;
 mod metadata;
 mod outgoing;
-mod parallel_read;
+mod parallel;
 mod progress;
 mod save;
 mod slice;
@@ -30,6 +32,7 @@ mod stream_error;
 mod stream_parser;
 mod stream_reader;
 mod stream_writer;
+mod to_device;
 
 pub use atomic_file::AtomicFile;
 pub use container::{Container, ContainerParser, Opening};

@@ -1,13 +1,16 @@
 //! What leaves of a tensor: the descriptor that is true of the bytes in a file or stream, and the bytes.
 
+use std::ops::Range;
+
 use hurray_core::{
     BufferHandle, DeviceTag, Error, MIN_BUFFER_ALIGNMENT, MemoryClass, SyncMode, TensorDescriptor,
 };
-use hurray_ffi::access::AccessError;
-use hurray_ffi::{Buffer, BufferFlags};
+use hurray_ffi::access::{self, AccessError, Reach};
+use hurray_ffi::{Buffer, BufferFlags, device};
 use smallvec::SmallVec;
 use thiserror::Error;
 
+use crate::gathered_write::Part;
 use crate::host_bytes::host_bytes;
 
 /// A tensor that cannot leave.
@@ -33,48 +36,73 @@ pub enum OutgoingError {
     },
 }
 
-/// The bytes of a tensor's buffers.
-pub(crate) type Bytes<'a> = SmallVec<[&'a [u8]; 3]>;
-
-/// The descriptor and the bytes that leave.
+/// The descriptor and the bytes that leave: as the host has them, or, where it may not read them, as a device is to bring them.
 ///
 /// Rows say `cpu`, `standard`, `producer_synced`, and 64 or, empty, 1 (decision 15), so equal tensors leave as equal bytes; and nothing before
 /// the first element leaves (decision 19). A declared tensor leaves as it came.
 pub(crate) fn outgoing<'a>(
     descriptor: &TensorDescriptor,
     buffers: &'a [Buffer],
-) -> Result<(TensorDescriptor, Bytes<'a>), OutgoingError> {
-    let mut bytes = Bytes::new();
+) -> Result<(TensorDescriptor, SmallVec<[Part<'a>; 3]>), OutgoingError> {
+    let is_declared = |buffer: &Buffer| buffer.flags().contains(BufferFlags::DECLARED);
+    let is_relayed = buffers.iter().any(is_declared);
+    let unused = if is_relayed {
+        0
+    } else {
+        bytes_before(descriptor)?
+    };
+    let mut parts = SmallVec::<[Part<'a>; 3]>::new();
     for (index, (row, buffer)) in descriptor.buffers.iter().zip(buffers).enumerate() {
-        let all = host_bytes(index, row, buffer)?;
         // A tensor's buffer has its row's bytes or more.
-        let len = usize::try_from(row.byte_size).unwrap_or(usize::MAX);
-        bytes.push(all.get(..len).unwrap_or(all));
+        let begin = if index == 0 { unused } else { 0 };
+        parts.push(part(index, row, buffer, begin..row.byte_size)?);
     }
     let mut descriptor = descriptor.clone();
-    let is_declared = |buffer: &Buffer| buffer.flags().contains(BufferFlags::DECLARED);
-    if buffers.iter().any(is_declared) {
-        return Ok((descriptor, bytes));
-    }
-    let unused = bytes_before(&descriptor)?;
-    if let Some(first) = bytes.first_mut()
-        && unused > 0
-    {
-        let skipped = usize::try_from(unused).unwrap_or(usize::MAX);
-        *first = first.get(skipped..).unwrap_or_default();
+    if !is_relayed {
         descriptor.byte_offset = descriptor.byte_offset.saturating_sub(unused);
+        for (row, part) in descriptor.buffers.iter_mut().zip(&parts) {
+            *row = stored_row(part.len());
+        }
     }
-    for (row, bytes) in descriptor.buffers.iter_mut().zip(&bytes) {
-        *row = stored_row(bytes);
-    }
-    Ok((descriptor, bytes))
+    Ok((descriptor, parts))
 }
 
-/// The row of a buffer that is these bytes, in a file or stream (decision 15).
-pub(crate) fn stored_row(bytes: &[u8]) -> BufferHandle {
+/// The bytes of buffer `index` in `range`.
+fn part<'a>(
+    index: usize,
+    row: &BufferHandle,
+    buffer: &'a Buffer,
+    range: Range<u64>,
+) -> Result<Part<'a>, OutgoingError> {
+    let start = usize::try_from(range.start).unwrap_or(usize::MAX);
+    let end = usize::try_from(range.end).unwrap_or(usize::MAX);
+    let refused = match host_bytes(index, row, buffer) {
+        Ok(bytes) => return Ok(Part::Host(bytes.get(start..end).unwrap_or_default())),
+        Err(refused) => refused,
+    };
+    // A device brings what somebody can wait for, where there is one.
+    if let AccessError::Declared { .. } = refused {
+        return Err(refused.into());
+    }
+    access::check(index, row, buffer, Reach::Ordered)?;
+    if device::reaching(buffer.place()).is_err() {
+        return Err(refused.into());
+    }
+    Ok(match buffer.slice(start, end.saturating_sub(start)) {
+        Ok(buffer) if !buffer.is_empty() => Part::Device {
+            index,
+            row: *row,
+            buffer,
+        },
+        _ => Part::Host(&[]),
+    })
+}
+
+/// The row of a buffer of `len` bytes in a file or stream (decision 15).
+pub(crate) fn stored_row(len: usize) -> BufferHandle {
     BufferHandle {
-        byte_size: bytes.len() as u64,
-        alignment: if bytes.is_empty() {
+        byte_size: len as u64,
+        alignment: if len == 0 {
             1
         } else {
             MIN_BUFFER_ALIGNMENT as u32

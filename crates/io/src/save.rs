@@ -49,7 +49,8 @@ fn measure<'a>(
     metadata: &[(String, Value)],
     options: FileOptions,
 ) -> Result<u64, FileError> {
-    write(Counter::default(), items, metadata, options).map(|Counter(total)| total)
+    let rehearsal = FileWriter::rehearsal(Counter::default(), options)?;
+    write(rehearsal, items, metadata).map(|Counter(total)| total)
 }
 
 fn write_watched<'a>(
@@ -61,7 +62,8 @@ fn write_watched<'a>(
     progress: &mut Progress<'_>,
 ) -> Result<(), FileError> {
     let mut sink = Watched::new(sink, total, progress);
-    let written = write(&mut sink, items, metadata, options).map(drop);
+    let written = FileWriter::new(&mut sink, options)
+        .and_then(|writer| write(writer, items, metadata).map(drop));
     if sink.is_stopped() {
         return Err(FileError::Stopped);
     }
@@ -69,12 +71,10 @@ fn write_watched<'a>(
 }
 
 fn write<'a, W: Write>(
-    sink: W,
+    mut writer: FileWriter<W>,
     items: impl IntoIterator<Item = (&'a str, &'a Item)>,
     metadata: &[(String, Value)],
-    options: FileOptions,
 ) -> Result<W, FileError> {
-    let mut writer = FileWriter::new(sink, options)?;
     for (key, value) in metadata {
         writer.push_metadata(key, value.clone());
     }

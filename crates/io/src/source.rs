@@ -4,15 +4,18 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 
 use hurray_core::memory::AlignedBytes;
 use hurray_ffi::Buffer;
 
 use crate::FileError;
+use crate::file_bytes::{FileBytes, into_chunk};
 use crate::host_bytes::host_bytes;
-use crate::parallel_read::read_parts;
+use crate::parallel::{self, PART};
 use crate::progress::Progress;
+
+/// More threads than this do not make reading into host memory faster.
+const MOST_THREADS: usize = 8;
 
 /// The bytes of a file.
 #[derive(Debug)]
@@ -20,7 +23,13 @@ pub(crate) enum Source {
     /// In memory, which tensors borrow.
     Memory(Buffer),
     /// In a file, from which those are read that are asked for.
-    File(File),
+    File(FileBytes),
+}
+
+impl From<File> for Source {
+    fn from(file: File) -> Self {
+        Self::File(FileBytes::new(file))
+    }
 }
 
 impl Source {
@@ -28,24 +37,41 @@ impl Source {
     pub(crate) fn size(&self) -> Result<u64, FileError> {
         Ok(match self {
             Self::Memory(bytes) => bytes.len() as u64,
-            Self::File(file) => file.metadata()?.len(),
+            Self::File(bytes) => bytes.file().metadata()?.len(),
         })
     }
 
     /// The bytes of `range`, which the file was found to have: as many as that, unless it was truncated since.
     pub(crate) fn bytes(&self, range: &Range<u64>) -> Result<Cow<'_, [u8]>, FileError> {
         match self {
-            Self::Memory(memory) => {
-                let bytes = host_bytes(0, &memory.handle(), memory)?;
-                let start = usize::try_from(range.start).unwrap_or(usize::MAX);
-                let end = usize::try_from(range.end).unwrap_or(usize::MAX);
-                Ok(bytes.get(start..end).unwrap_or_default().into())
-            }
+            Self::Memory(memory) => Ok(part(memory, range)?.into()),
             Self::File(file) => {
                 let mut bytes = vec![0; len(range)?];
-                file.read_exact_at(&mut bytes, range.start)?;
+                file.read(&mut bytes, range.start)?;
                 Ok(bytes.into())
             }
+        }
+    }
+
+    /// Brings `range` into `chunk`, as [`FileBytes::read_chunk`] does.
+    pub(crate) fn read_chunk(
+        &self,
+        chunk: &mut [u8],
+        range: &Range<u64>,
+        is_direct: bool,
+    ) -> Result<(), FileError> {
+        match self {
+            Self::Memory(memory) => {
+                let bytes = part(memory, range)?;
+                let target = chunk
+                    .get_mut(into_chunk(range.start)..)
+                    .and_then(|chunk| chunk.get_mut(..bytes.len()));
+                target
+                    .ok_or(io::Error::from(io::ErrorKind::InvalidInput))?
+                    .copy_from_slice(bytes);
+                Ok(())
+            }
+            Self::File(file) => Ok(file.read_chunk(chunk, range, is_direct)?),
         }
     }
 
@@ -70,17 +96,43 @@ impl Source {
                     .map(|range| Ok(AlignedBytes::zeroed(len(range)?)?))
                     .collect();
                 let mut memory = memory?;
-                let targets = memory.iter_mut().zip(ranges);
-                let targets = targets.map(|(memory, range)| (&mut **memory, range.start));
-                read_parts(file, targets, progress)?;
+                let parts = memory.iter_mut().zip(ranges).flat_map(|(memory, range)| {
+                    memory.chunks_mut(PART).zip((range.start..).step_by(PART))
+                });
+                parallel::for_each(
+                    parts,
+                    total(ranges),
+                    MOST_THREADS,
+                    || Ok(()),
+                    |(), (target, offset)| {
+                        file.read(target, offset)?;
+                        Ok(target.len() as u64)
+                    },
+                    progress,
+                )?;
                 Ok(memory.into_iter().map(Buffer::from).collect())
             }
         }
     }
 }
 
+/// The bytes of all ranges.
+pub(crate) fn total(ranges: &[Range<u64>]) -> u64 {
+    let lens = ranges
+        .iter()
+        .map(|range| range.end.saturating_sub(range.start));
+    lens.fold(0, u64::saturating_add)
+}
+
 /// The bytes of a range, which memory is to hold.
-fn len(range: &Range<u64>) -> io::Result<usize> {
+pub(crate) fn len(range: &Range<u64>) -> io::Result<usize> {
     let len = range.end.saturating_sub(range.start);
     usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory.into())
+}
+
+fn part<'a>(memory: &'a Buffer, range: &Range<u64>) -> Result<&'a [u8], FileError> {
+    let bytes = host_bytes(0, &memory.handle(), memory)?;
+    let start = usize::try_from(range.start).unwrap_or(usize::MAX);
+    let end = usize::try_from(range.end).unwrap_or(usize::MAX);
+    Ok(bytes.get(start..end).unwrap_or_default())
 }

@@ -2,10 +2,11 @@ use std::io;
 
 use hurray_core::memory::AllocationError;
 use hurray_core::{BufferTableError, CompositeError, Error, SyncMode};
-use hurray_ffi::TensorError;
+use hurray_ffi::{OrderError, TensorError};
 use thiserror::Error;
 
 use crate::OutgoingError;
+use crate::gathered_write::WriteError;
 
 /// What can be wrong with a stream, and with what is written to one. After any of them but [`Io`](Self::Io) the position is undefined.
 #[derive(Debug, Error)]
@@ -83,6 +84,9 @@ pub enum StreamError {
     /// A tensor that cannot be written.
     #[error(transparent)]
     Unwritable(#[from] OutgoingError),
+    /// Bytes that a device did not bring.
+    #[error(transparent)]
+    Device(#[from] OrderError),
     /// The stream is used after an error, or given more bytes than it asked for.
     #[error("the stream cannot be used after an error")]
     Failed,
@@ -110,6 +114,15 @@ impl StreamError {
             Self::SyncMode { .. } | Self::Unwritable(OutgoingError::SyncMode { .. }) => "ST6",
             Self::Torn { .. } => "ST7",
             _ => "",
+        }
+    }
+}
+
+impl From<WriteError> for StreamError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Io(error) => Self::Io(error),
+            WriteError::Order(error) => Self::Device(error),
         }
     }
 }

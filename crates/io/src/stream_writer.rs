@@ -1,16 +1,16 @@
-use std::io::{IoSlice, Write};
+use std::io::Write;
 use std::ops::Range;
 
 use hurray_core::{SyncMode, TensorDescriptor};
 use hurray_ffi::{Buffer, Composite, Item, Tensor};
 
-use crate::gathered_write::write_gathered;
+use crate::gathered_write::{Part, write_parts};
 use crate::outgoing::outgoing;
 use crate::{OutgoingError, StreamError, StreamLimits};
 
 /// Writes tensors and composites to `W`, one after the other, from where their bytes lie.
 ///
-/// Rows say what is true of the bytes in the stream, and bytes before a tensor's first element stay behind, as with
+/// Bytes of a device come through pinned chunks. Rows say what is true of the bytes in the stream, and bytes before a tensor's first element stay behind, as with
 /// [`FileWriter`](crate::FileWriter).
 #[derive(Debug)]
 pub struct StreamWriter<W> {
@@ -85,9 +85,9 @@ impl<W: Write> StreamWriter<W> {
         if self.failed {
             return Err(StreamError::Failed);
         }
-        let mut parts: Vec<_> = gathered.parts().collect();
+        let parts: Vec<_> = gathered.parts().collect();
         self.failed = true;
-        write_gathered(&mut self.sink, &mut parts)?;
+        write_parts(&mut self.sink, &parts)?;
         self.failed = false;
         Ok(())
     }
@@ -97,12 +97,12 @@ impl<W: Write> StreamWriter<W> {
 struct Gathered<'a> {
     limits: StreamLimits,
     descriptors: Vec<u8>,
-    parts: Vec<Part<'a>>,
+    pieces: Vec<Piece<'a>>,
 }
 
-enum Part<'a> {
+enum Piece<'a> {
     Descriptor(Range<usize>),
-    Buffer(&'a [u8]),
+    Buffer(Part<'a>),
 }
 
 impl<'a> Gathered<'a> {
@@ -110,7 +110,7 @@ impl<'a> Gathered<'a> {
         Self {
             limits,
             descriptors: Vec::new(),
-            parts: Vec::new(),
+            pieces: Vec::new(),
         }
     }
 
@@ -144,7 +144,7 @@ impl<'a> Gathered<'a> {
         descriptor: &TensorDescriptor,
         buffers: &'a [Buffer],
     ) -> Result<(), StreamError> {
-        let (descriptor, bytes) = outgoing(descriptor, buffers)?;
+        let (descriptor, parts) = outgoing(descriptor, buffers)?;
         if self.limits.cross_machine {
             check_sync_modes(&descriptor)?;
         }
@@ -154,18 +154,18 @@ impl<'a> Gathered<'a> {
         self.descriptors.reserve(len);
         let encoded = descriptor.encode_into(&mut self.descriptors);
         encoded.map_err(OutgoingError::from)?;
-        self.parts
-            .push(Part::Descriptor(start..self.descriptors.len()));
-        self.parts.extend(bytes.into_iter().map(Part::Buffer));
+        self.pieces
+            .push(Piece::Descriptor(start..self.descriptors.len()));
+        self.pieces.extend(parts.into_iter().map(Piece::Buffer));
         Ok(())
     }
 
-    fn parts(&self) -> impl Iterator<Item = IoSlice<'_>> {
-        self.parts.iter().map(|part| {
-            IoSlice::new(match part {
-                Part::Descriptor(range) => self.descriptors.get(range.clone()).unwrap_or_default(),
-                Part::Buffer(bytes) => bytes,
-            })
+    fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        self.pieces.iter().map(|piece| match piece {
+            Piece::Descriptor(range) => {
+                Part::Host(self.descriptors.get(range.clone()).unwrap_or_default())
+            }
+            Piece::Buffer(part) => part.clone(),
         })
     }
 }

@@ -196,7 +196,7 @@ fn bytes_that_may_not_be_read_are_not_written() {
             panic!("{error}");
         };
         let is_right = match source {
-            OutgoingError::Access(AccessError::NotReady { .. }) => mode == SyncMode::Event,
+            OutgoingError::Access(AccessError::NothingToWaitFor { .. }) => mode == SyncMode::Event,
             OutgoingError::Access(AccessError::NotOnHost { .. }) => mode != SyncMode::Event,
             _ => false,
         };
