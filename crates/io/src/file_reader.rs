@@ -68,7 +68,7 @@ impl FileReader {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn map(file: File) -> Result<Self, FileError> {
-        let Self { source, container } = Self::of(Source::File(file))?;
+        let Self { source, container } = Self::of(file.into())?;
         let Source::File(file) = source else {
             return Ok(Self { source, container });
         };
