@@ -115,3 +115,110 @@ pub(crate) fn is_too_much_to_cache(bytes: u64) -> bool {
     let memory = info.totalram.saturating_mul(info.mem_unit.into());
     bytes > memory.div_euclid(2)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use hurray_core::memory::AlignedBytes;
+    use rustix::fs::Advice;
+
+    use super::*;
+
+    /// The block of the report, in the middle of a file that ends where no page does.
+    const BLOCK: u64 = 3_098_112;
+    const FILE: u64 = 8192 + BLOCK + 77;
+
+    fn file() -> (FileBytes, Vec<u8>) {
+        let mut file = tempfile::tempfile().unwrap();
+        let bytes: Vec<u8> = (0..FILE).map(|at| (at / 4099 + at) as u8).collect();
+        file.write_all(&bytes).unwrap();
+        file.sync_all().unwrap();
+        (FileBytes::new(file), bytes)
+    }
+
+    /// Makes the next read come from the disk.
+    fn forget(bytes: &FileBytes) {
+        rustix::fs::fadvise(bytes.file(), 0, None, Advice::DontNeed).unwrap();
+    }
+
+    fn chunk() -> AlignedBytes {
+        let mut chunk = AlignedBytes::zeroed(4 << 20).unwrap();
+        chunk.fill(0xEE);
+        chunk
+    }
+
+    fn assert_is(chunk: &[u8], range: &Range<u64>, bytes: &[u8]) {
+        let begin = into_chunk(range.start);
+        let expected = &bytes[range.start as usize..range.end as usize];
+        assert!(
+            chunk[begin..begin + expected.len()] == *expected,
+            "{range:?}"
+        );
+    }
+
+    fn ranges() -> impl Iterator<Item = Range<u64>> {
+        let ends = [0, 1, 4095, 4096, 4097, 8192, 8192 + BLOCK, FILE - 1, FILE];
+        ends.into_iter().flat_map(move |start| {
+            let later = ends.into_iter().filter(move |&end| end >= start);
+            later.map(move |end| start..end)
+        })
+    }
+
+    /// I4: direct I/O asks for aligned offset, length and memory, and a block of 3 098 112 bytes is not a whole number of pages.
+    #[test]
+    fn i4_any_range_can_be_read_directly() {
+        let (file, bytes) = file();
+        for range in ranges() {
+            for is_direct in [true, false] {
+                for is_cached in [true, false] {
+                    if !is_cached {
+                        forget(&file);
+                    }
+                    let mut chunk = chunk();
+                    file.read_chunk(&mut chunk, &range, is_direct).unwrap();
+                    assert_is(&chunk, &range, &bytes);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_direct_read_reads_up_to_the_end_of_the_file() {
+        let (file, bytes) = file();
+        // Not every file system has direct reads.
+        let Some(direct) = file.direct() else {
+            return;
+        };
+        forget(&file);
+        let mut chunk = chunk();
+        let begin = (FILE - 5000) & !4095;
+        assert_eq!(read_direct(direct, &mut chunk, begin) as u64, FILE - begin);
+        assert_is(&chunk, &(begin..FILE), &bytes);
+        assert_eq!(read_direct(direct, &mut chunk, (FILE + 4096) & !4095), 0);
+    }
+
+    /// What refuses direct reads is read as any other file.
+    #[test]
+    fn a_file_system_that_refuses_is_no_error() {
+        let (file, bytes) = file();
+        // No read from it succeeds.
+        let refusing = File::options().write(true).open("/dev/null").unwrap();
+        file.direct.set(Some(refusing)).unwrap();
+        for range in ranges() {
+            forget(&file);
+            let mut chunk = chunk();
+            file.read_chunk(&mut chunk, &range, true).unwrap();
+            assert_is(&chunk, &range, &bytes);
+        }
+    }
+
+    #[test]
+    fn bytes_that_the_file_does_not_have_are_an_error() {
+        let (file, _) = file();
+        for is_direct in [true, false] {
+            let error = file.read_chunk(&mut chunk(), &(8192..FILE + 1), is_direct);
+            assert_eq!(error.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        }
+    }
+}

@@ -243,3 +243,60 @@ fn copies(
         CopyRequest::contiguous((from, None), (piece.address, device_id), len)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CHUNK: usize = 1 << 16;
+
+    proptest! {
+        /// Every byte of every buffer is copied once, from where it is in the chunk, and a chunk holds what its group takes.
+        #[test]
+        fn groups_fit_chunks_and_copy_every_byte_once(
+            buffers in prop::collection::vec((0_u64..300_000, 0_u64..200_000), 1..20),
+        ) {
+            let mut start = 0;
+            let mut pieces = Vec::new();
+            let mut ranges = Vec::new();
+            for (number, (gap, len)) in buffers.into_iter().enumerate() {
+                start += gap;
+                let range = start..start + len;
+                // Addresses that tell the buffer.
+                cut(&range, number << 32, number, CHUNK, &mut pieces);
+                ranges.push(range);
+                start += len;
+            }
+            let mut copied = vec![0; ranges.len()];
+            for group in grouped(&pieces, CHUNK) {
+                let span = span(group);
+                prop_assert!(into_chunk(span.start) as u64 + (span.end - span.start) <= CHUNK as u64);
+                for copy in copies(group, 0, Some(0)) {
+                    let number = copy.to.address >> 32;
+                    let offset = copy.to.address & 0xFFFF_FFFF;
+                    // In order, without a gap.
+                    prop_assert_eq!(offset as u64, copied[number]);
+                    copied[number] += copy.row_len as u64;
+                    let in_file = ranges[number].start + offset as u64;
+                    let in_chunk = span.start - into_chunk(span.start) as u64 + copy.from.address as u64;
+                    prop_assert_eq!(in_file, in_chunk);
+                }
+            }
+            let lens = ranges.iter().map(|range| range.end - range.start);
+            prop_assert!(lens.eq(copied));
+        }
+    }
+
+    #[test]
+    fn small_neighbours_share_a_chunk_and_distant_ones_do_not() {
+        let mut pieces = Vec::new();
+        for start in [0, 4096, 8192, 8192 + 4096 + WIDEST_GAP + 1] {
+            cut(&(start..start + 100), 0, 0, 4 << 20, &mut pieces);
+        }
+        let groups = grouped(&pieces, 4 << 20);
+        let counts: Vec<_> = groups.iter().map(|group| group.len()).collect();
+        assert_eq!(counts, [3, 1]);
+    }
+}
