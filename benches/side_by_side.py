@@ -10,9 +10,11 @@ import argparse
 import json
 import platform
 import subprocess
+import tempfile
 import timeit
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +22,7 @@ from statistics import median
 
 import numpy as np
 from arrays import BLOCK, COPIED, HANDLES, LAZY, SHAPE, under_aligned
+from transfers import FEW, MANY, Transfers
 
 import hurray
 
@@ -202,6 +205,78 @@ def rows_of(module, name):
     ]
 
 
+def rows_of_transfers():
+    """Files of 1 GiB in 64 tensors, in a warm page cache; a quarter of it through a pipe."""
+    first = "hurray.load(transfers.hurray_file)['t00']"
+    saving = "save, file and folder synced"
+    return [
+        Row(
+            "load, first tensor usable",
+            f"np.asarray({first})[0]",
+            "safetensors.numpy",
+            "safetensors_numpy.load_file(transfers.safetensors_file)['t00'][0]",
+            1 / 50,
+        ),
+        Row(
+            "touch every byte",
+            "transfers.touch()",
+            "np.memmap",
+            "transfers.touch_mapped()",
+            1.0,
+        ),
+        Row(
+            saving,
+            "transfers.save()",
+            "safetensors.numpy",
+            "transfers.save_safetensors()",
+            1.0,
+        ),
+        Row(saving, "transfers.save()", "plain write", "transfers.write_plain()", 1 / 0.9),
+        Row(
+            "stream through a pipe", "transfers.stream()", "plain pipe", "transfers.pipe()", 1 / 0.8
+        ),
+        Row(
+            f"load, {MANY} tensors",
+            "hurray.load(transfers.many)",
+            f"{FEW}, {MANY // FEW} times",
+            f"for _ in range({MANY // FEW}): hurray.load(transfers.few)",
+            1.5,
+        ),
+        Row(
+            f"save, {MANY} tensors",
+            "hurray.save(transfers.copy, transfers.many_tensors)",
+            f"{FEW}, {MANY // FEW} times",
+            f"for _ in range({MANY // FEW}): hurray.save(transfers.copy, transfers.few_tensors)",
+            1.5,
+        ),
+    ]
+
+
+def rows_of_transfers_to_torch():
+    return [
+        Row(
+            "load, first tensor usable",
+            "hurray.load(transfers.hurray_file)['t00'].to_torch()[0]",
+            "safetensors.torch",
+            "safetensors_torch.load_file(transfers.safetensors_file)['t00'][0]",
+            1.0,
+        )
+    ]
+
+
+def rows_of_transfers_to_pyhurray(transfers):
+    path = str(transfers.hurray_file)
+    return [
+        Row(
+            "load, first tensor usable",
+            "np.asarray(hurray.load(transfers.hurray_file)['t00'])[0]",
+            "pyhurray 0.1.0",
+            f"np.asarray(hurray.load({path!r})['t00'])[0]",
+            1 / 50,
+        )
+    ]
+
+
 def rows_pyhurray():
     same = {
         "handoff, 3 buffers": "hurray.from_hurray(three)",
@@ -273,6 +348,7 @@ def machine():
 def main():
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--pyhurray", help="Python of an environment with pyhurray 0.1.0")
+    arguments.add_argument("--only", default="", help="part of the names of the rows to run")
     arguments.add_argument("--json", type=Path, help="file to write the numbers to")
     options = arguments.parse_args()
 
@@ -286,14 +362,26 @@ def main():
     other = Pyhurray(options.pyhurray) if options.pyhurray else None
     if other:
         tasks += [(row, other) for row in rows_pyhurray()]
+    folder = tempfile.TemporaryDirectory()
+    transfers = known["transfers"] = Transfers(Path(folder.name))
+    known["safetensors_numpy"] = import_module("safetensors.numpy")
+    tasks += [(row, here) for row in rows_of_transfers()]
+    if "torch" in known:
+        known["safetensors_torch"] = import_module("safetensors.torch")
+        tasks += [(row, here) for row in rows_of_transfers_to_torch()]
+    if other:
+        tasks += [(row, other) for row in rows_of_transfers_to_pyhurray(transfers)]
 
     print(f"{'':<28}{'ours':>10}  {'peer':<20}{'':>10}{'ratio':>8}  aim")
     results = []
     for row, peer in tasks:
+        if options.only not in row.name:
+            continue
         results.append(measure(row, here, peer))
         print(line(results[-1]), flush=True)
     if other:
         other.close()
+    folder.cleanup()
 
     missed = [r for r in results if r.met is False]
     aims = sum(r.met is not None for r in results)
