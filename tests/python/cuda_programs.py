@@ -5,6 +5,7 @@ Libraries that no test machine has are played by a few lines that do to the driv
 
 import ctypes
 import gc
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,55 @@ class Gpu:
         call(driver.cuModuleUnload(self.module))
         for stream in self.streams:
             call(driver.cuStreamDestroy(stream))
+
+
+class CudaArray:
+    """An array as CuPy has them: allocated and written on a stream, and freed in its order."""
+
+    def __init__(
+        self, gpu: Gpu, stream: int, *, byte: int = 1, nbytes: int = LEN, **entries: Any
+    ) -> None:
+        self.gpu, self.stream, self.freed = gpu, stream, []
+        gpu.make_current()
+        self.address = int(call(driver.cuMemAllocAsync(nbytes, stream)))
+        gpu.fill(self.address, byte, stream, nbytes)
+        interface = {"version": 3, "shape": (nbytes,), "typestr": "|u1", "stream": stream}
+        interface["data"] = (self.address, False)
+        self.__cuda_array_interface__ = interface | entries
+
+    def __del__(self) -> None:
+        self.gpu.make_current()
+        call(driver.cuMemFreeAsync(self.address, self.stream))
+        self.freed.append(threading.current_thread())
+
+
+class Consumer:
+    """Reads bytes on its stream and looks at what it found at the very end."""
+
+    def __init__(self, gpu: Gpu, stream: int, nbytes: int = LEN) -> None:
+        self.gpu, self.stream, self.nbytes = gpu, stream, nbytes
+        self.target = gpu.alloc(nbytes)
+
+    def read(self, address: int) -> None:
+        self.gpu.add(self.target, address, self.stream, nbytes=self.nbytes)
+
+    def check(self, byte: int = 1) -> None:
+        assert (self.gpu.read(self.target, self.stream, self.nbytes) == byte + 1).all()
+        self.gpu.free(self.target)
+
+
+def modes(tensor: Any) -> list[str]:
+    return [handle.sync_mode for handle in tensor.buffer_handles]
+
+
+def refused(error: type, text: str, call: Any) -> None:
+    """That the call raises, and says so."""
+    try:
+        call()
+    except error as refusal:
+        assert text in str(refusal), refusal
+    else:
+        raise AssertionError(f"{call} is not refused")
 
 
 def until(condition: Any) -> None:

@@ -91,7 +91,7 @@ def test_import_and_host_tensors_start_no_driver():
         again = hurray.from_hurray(tensor)
         hurray.from_dlpack(np.zeros(3)), np.asarray(again), tensor.__dlpack__(), repr(tensor)
         hurray.cuda.stats(), hurray.cuda.empty_cache()
-        for stream in (None, -1, 1, 2, 4096):
+        for stream in (None, -1):
             tensor.__hurray__(stream=stream)
         assert "libcuda" not in open("/proc/self/maps").read()
         """

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::access::{self, AccessError, Reach};
 use crate::device;
-use crate::loan::Loan;
+use crate::loan::{Loan, Returns};
 use crate::{Buffer, Owner};
 
 /// Bytes that could not be brought onto a stream, or waited for. They have not been handed out.
@@ -78,7 +78,8 @@ pub(crate) fn record(parts: &[Part<'_>], stream: &Stream) -> Result<Buffers, Ord
         onto(parts, stream)?
     };
     let event = layer.record(stream)?;
-    drop(used);
+    // Together, for one event more and not one for each.
+    Returns::default().extend(used);
     Ok(parts
         .iter()
         .map(|part| {

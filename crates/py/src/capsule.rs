@@ -9,10 +9,12 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyDict};
 
 use crate::composite::Composite;
+use crate::cuda::StreamArgument;
 use crate::errors::{BufferError, Raise};
+use crate::handoff;
 use crate::owner::{calling, detached, drop_detached};
 use crate::tensor::Tensor;
 
@@ -155,12 +157,25 @@ unsafe fn other_name(name: *const c_char) -> PyErr {
     })
 }
 
-/// Calls `__hurray__` of `object` and takes what its capsule carries; `None` where it has no such method.
-pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Option<Item>> {
-    match object.getattr_opt(intern!(object.py(), "__hurray__"))? {
-        Some(method) => take(&calling(object.py(), || method.call0())?).map(Some),
-        None => Ok(None),
-    }
+/// Calls `__hurray__` of `object`, with the consumer's stream where one is named, and takes what its capsule carries; `None` where it has no such
+/// method.
+pub(crate) fn import(
+    object: &Bound<'_, PyAny>,
+    stream: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<Item>> {
+    let py = object.py();
+    let Some(method) = object.getattr_opt(intern!(py, "__hurray__"))? else {
+        return Ok(None);
+    };
+    let capsule = calling(py, || match stream {
+        None => method.call0(),
+        Some(stream) => {
+            let arguments = PyDict::new(py);
+            arguments.set_item(intern!(py, "stream"), stream)?;
+            method.call((), Some(&arguments))
+        }
+    })?;
+    take(&capsule).map(Some)
 }
 
 /// The Python object for `item`.
@@ -186,19 +201,50 @@ pub(crate) fn item(object: &Bound<'_, PyAny>) -> Option<Item> {
 /// producer's memory alive. A tensor whose bytes are not ready comes as it is: its rows say so,
 /// and the ways to its bytes refuse.
 ///
+/// `stream` is the one that will use the bytes: the producer is told, and whatever comes is ordered
+/// on it. None and -1 ask for no order.
+///
 /// Raises TypeError for an object without `__hurray__`; BufferError for a capsule that is no
 /// tensor's, was consumed before, or whose buffers are not what their rows say; UnsupportedError
 /// for another version of the protocol; InvalidDescriptorError for a descriptor that breaks a
-/// rule. The capsule then still owns its buffers.
+/// rule. The capsule then still owns its buffers. DeviceError where `stream` can't wait.
 #[pyfunction]
-#[pyo3(signature = (obj))]
-fn from_hurray(obj: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-    match import(obj)? {
-        Some(item) => object(obj.py(), item),
-        None => Err(PyTypeError::new_err(format!(
-            "from_hurray takes an object that has __hurray__, and {} has not",
-            obj.get_type().name()?
-        ))),
+#[pyo3(signature = (obj, *, stream=None))]
+fn from_hurray<'py>(
+    obj: &Bound<'py, PyAny>,
+    stream: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Py<PyAny>> {
+    let py = obj.py();
+    let argument = stream.map(StreamArgument::or_none).transpose()?.flatten();
+    let is_ours = obj.is_exact_instance_of::<Tensor>() || obj.is_exact_instance_of::<Composite>();
+    let taken = if is_ours && argument.is_some() {
+        // One order, and not one by the producer and another by the consumer.
+        obj.clone().unbind()
+    } else {
+        let Some(item) = import(obj, stream)? else {
+            return Err(PyTypeError::new_err(format!(
+                "from_hurray takes an object that has __hurray__, and {} has not",
+                obj.get_type().name()?
+            )));
+        };
+        object(py, item)?
+    };
+    let Some(argument) = argument else {
+        return Ok(taken);
+    };
+    // What came is let go by its object, detached.
+    match taken.bind(py).cast::<Tensor>() {
+        Ok(tensor) => object(
+            py,
+            Item::Tensor(handoff::tensor(py, tensor.get().inner(), argument)?),
+        ),
+        Err(_) => {
+            let composite = taken.bind(py).cast::<Composite>()?.get().inner();
+            object(
+                py,
+                Item::Composite(handoff::composite(py, composite, argument)?),
+            )
+        }
     }
 }
 

@@ -14,11 +14,13 @@ use pyo3::types::{PyString, PyTuple};
 use smallvec::SmallVec;
 
 use crate::capsule;
+use crate::cuda::StreamArgument;
 use crate::descriptor::Descriptor;
 use crate::element_type::{Dtype, DtypeArgument, dtype};
 use crate::errors::OrRaise;
+use crate::handoff;
 use crate::layout::{self, Layout};
-use crate::owner;
+use crate::owner::{self, detached};
 use crate::shape::{self, ShapeArgument};
 use crate::tensor::Tensor;
 
@@ -201,12 +203,15 @@ impl Composite {
         py: Python<'py>,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        if let Some(stream) = stream
-            && crate::cuda::StreamArgument::or_none(stream)?.is_some()
-        {
-            check_ready(&self.0)?;
-        }
-        capsule::of_list(py, self.0.export().or_raise()?)
+        let argument = stream.map(StreamArgument::or_none).transpose()?.flatten();
+        let list = match argument {
+            None => self.0.export(),
+            Some(argument) => {
+                let ordered = handoff::composite(py, &self.0, argument)?;
+                detached(py, move || ordered.export())
+            }
+        };
+        capsule::of_list(py, list.or_raise()?)
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
@@ -243,18 +248,6 @@ fn is_alike(a: &hurray_ffi::Composite, b: &hurray_ffi::Composite) -> bool {
             (Item::Tensor(a), Item::Tensor(b)) => a.descriptor() == b.descriptor(),
             (Item::Composite(a), Item::Composite(b)) => is_alike(a, b),
             _ => false,
-        })
-}
-
-fn check_ready(composite: &hurray_ffi::Composite) -> PyResult<()> {
-    composite
-        .members()
-        .iter()
-        .try_for_each(|member| match member {
-            Item::Tensor(tensor) => tensor
-                .check_access(hurray_ffi::access::Reach::Device)
-                .or_raise(),
-            Item::Composite(composite) => check_ready(composite),
         })
 }
 

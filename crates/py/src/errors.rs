@@ -1,10 +1,11 @@
 //! The exceptions, and the one map from the Rust crates' errors to them.
 
 use hurray_core::{
-    BufferTableError, CompositeError, DescriptorError, Error, LayoutError, QuantizationError,
+    BufferTableError, CompositeError, DescriptorError, Error, LayoutError, PointerError,
+    QuantizationError,
 };
 use hurray_ffi::access::AccessError;
-use hurray_ffi::{ConsumeError, ListError, TensorError};
+use hurray_ffi::{ConsumeError, ListError, OrderError, TensorError};
 use pyo3::exceptions::{
     PyBufferError, PyMemoryError, PyNotImplementedError, PyRuntimeError, PyValueError,
 };
@@ -170,7 +171,7 @@ impl Raise for hurray_core::DeviceError {
     }
 }
 
-impl Raise for hurray_core::PointerError {
+impl Raise for PointerError {
     fn raise(self) -> PyErr {
         match self {
             Self::Device(error) => error.raise(),
@@ -179,9 +180,23 @@ impl Raise for hurray_core::PointerError {
     }
 }
 
+impl Raise for OrderError {
+    fn raise(self) -> PyErr {
+        match self {
+            Self::Access(error) => error.raise(),
+            Self::Device(error) => error.raise(),
+            // A cause of later versions.
+            other => UnsupportedError::new_err(other.to_string()),
+        }
+    }
+}
+
 impl Raise for hurray_ffi::BufferError {
     fn raise(self) -> PyErr {
-        BufferError::new_err(self.to_string())
+        match self {
+            Self::Pointer(error) => error.raise(),
+            other => BufferError::new_err(other.to_string()),
+        }
     }
 }
 
@@ -190,6 +205,11 @@ impl Raise for TensorError {
         let text = self.to_string();
         match innermost(&self) {
             Self::Descriptor(error) => raise_as(error, text),
+            // The driver could not be asked.
+            Self::Buffer {
+                source: hurray_ffi::BufferError::Pointer(PointerError::Device(_)),
+                ..
+            } => DeviceError::new_err(text),
             Self::Head => UnsupportedError::new_err(format!("{text}: hurray.Composite makes one")),
             // Every other one is about a buffer.
             _ => BufferError::new_err(text),

@@ -16,6 +16,7 @@ mod dlpack;
 mod element_type;
 mod errors;
 mod extension_type;
+mod handoff;
 mod ingest;
 mod io;
 mod layout;
@@ -38,6 +39,7 @@ use pyo3::prelude::*;
 #[pyo3(name = "_hurray")]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     check_interpreter()?;
+    hurray_ffi::device::register(&hurray_cuda::LAYER);
     aligned_allocator::register(module)?;
     buffer_handle::register(module)?;
     capsule::register(module)?;
@@ -50,6 +52,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     element_type::register(module)?;
     errors::register(module)?;
     extension_type::register(module)?;
+    ingest::cupy::register(module)?;
+    ingest::jax::register(module)?;
     ingest::numpy::register(module)?;
     ingest::torch::register(module)?;
     io::register(module)?;

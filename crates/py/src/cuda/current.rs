@@ -58,7 +58,7 @@ fn current(py: Python<'_>, device_id: u32) -> PyResult<StreamArgument<'_>> {
 ///
 /// # Errors
 /// What torch raises.
-pub(crate) fn of_torch(py: Python<'_>, device_id: u32) -> PyResult<Option<StreamArgument<'_>>> {
+fn of_torch(py: Python<'_>, device_id: u32) -> PyResult<Option<StreamArgument<'_>>> {
     let Some(torch) = loaded(py, "torch")? else {
         return Ok(None);
     };
@@ -82,7 +82,7 @@ pub(crate) fn of_torch(py: Python<'_>, device_id: u32) -> PyResult<Option<Stream
 ///
 /// # Errors
 /// What CuPy raises.
-pub(crate) fn of_cupy(py: Python<'_>, device_id: u32) -> PyResult<Option<StreamArgument<'_>>> {
+fn of_cupy(py: Python<'_>, device_id: u32) -> PyResult<Option<StreamArgument<'_>>> {
     let Some(cupy) = loaded(py, "cupy")? else {
         return Ok(None);
     };
@@ -93,6 +93,16 @@ pub(crate) fn of_cupy(py: Python<'_>, device_id: u32) -> PyResult<Option<StreamA
         cuda.call_method1(intern!(py, "get_current_stream"), (device_id,))
     })?;
     StreamArgument::new(&stream).map(Some)
+}
+
+/// CuPy's current stream of the device; CuPy is loaded.
+///
+/// # Errors
+/// What CuPy raises; `DeviceError` where there is no such device.
+pub(crate) fn stream_of_cupy(py: Python<'_>, device_id: u32) -> PyResult<CoreStream> {
+    of_cupy(py, device_id)?
+        .unwrap_or(StreamArgument::Number(CoreStream::LEGACY))
+        .of_device(py, device_id)
 }
 
 /// A module that somebody has imported.

@@ -7,16 +7,17 @@ mod event;
 mod stream;
 mod stream_argument;
 
-use hurray_core::{DeviceError, DeviceLayer, DeviceTag};
+use hurray_core::{Dependency, DeviceError, DeviceLayer, DeviceTag, Stream as CoreStream};
 use hurray_cuda::LAYER;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt};
 
 use crate::device;
+use crate::errors::OrRaise;
 use crate::owner::detached;
 
-pub(crate) use current::current_stream;
+pub(crate) use current::{current_stream, stream_of_cupy};
 pub(crate) use stream_argument::StreamArgument;
 
 fn count(py: Python<'_>) -> Result<u32, DeviceError> {
@@ -71,6 +72,18 @@ fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 #[pyfunction]
 fn empty_cache(py: Python<'_>) {
     detached(py, hurray_cuda::empty_cache);
+}
+
+/// What bytes depend on that the work queued on `stream` writes: the stream, or an event where it is another one in every thread.
+///
+/// # Errors
+/// What the driver says of the event.
+pub(crate) fn written_on(py: Python<'_>, stream: CoreStream) -> PyResult<Dependency> {
+    if stream.is_per_thread() {
+        let event = detached(py, || LAYER.record(&stream)).or_raise()?;
+        return Ok(Dependency::Event(event));
+    }
+    Ok(Dependency::Stream(stream))
 }
 
 /// A `device=` argument of this module: its number, or what names a CUDA device; `None` is 0.

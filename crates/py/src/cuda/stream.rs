@@ -25,8 +25,8 @@ pub(super) static CURRENT: OpenBlocks = OpenBlocks::new("hurray.cuda.Stream");
 /// `stream` is None for a new one, which does not wait for the legacy default stream nor that for it;
 /// 1 for the legacy default stream, 2 for the per-thread default; a handle, which must stay valid
 /// while it is in use; or a stream object of torch, CuPy or numba or with `__cuda_stream__`, which is
-/// kept alive. `device` is a number, "cuda:1" or a `hurray.Device`; a stream that belongs to a device
-/// needs none, others are of device 0.
+/// kept alive. `device` is a number, "cuda:1" or a `hurray.Device`; without it a handle or an object
+/// is of its own device, a default stream given as a number and a new one are of device 0.
 ///
 /// `with stream:` makes it the current one of its device, in this thread or task.
 ///
@@ -103,7 +103,7 @@ impl Stream {
     ) -> PyResult<Self> {
         let named = stream.map(StreamArgument::new).transpose()?;
         let device_id = match (device, &named) {
-            (None, Some(named)) => named.device_id().unwrap_or(0),
+            (None, Some(named)) => named.find_device(py)?,
             _ => super::device_argument(device)?,
         };
         if let Some(named) = named {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hurray_core::{DeviceError, DeviceLayer, Stream as CoreStream, StreamObject};
 use hurray_cuda::LAYER;
-use hurray_ffi::Owner;
+use hurray_ffi::{Owner, Place};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -111,6 +111,37 @@ impl<'py> StreamArgument<'py> {
             foreign => foreign.lend(py, device_id, None)?,
         };
         Ok(stream)
+    }
+
+    /// The stream, for work on bytes at `place`: of the device that has them, or, where it is the host's memory that devices reach, of whichever device it
+    /// is of.
+    ///
+    /// # Errors
+    /// As [`of_device`](Self::of_device).
+    pub(crate) fn for_memory(self, py: Python<'py>, place: Place) -> PyResult<CoreStream> {
+        if place.is_host_accessible() {
+            let device_id = self.find_device(py)?;
+            self.of_device(py, device_id)
+        } else {
+            self.of_device(py, place.device_id)
+        }
+    }
+
+    /// The device that the stream is of: what it says, or what the driver says of a handle; device 0 where nobody knows.
+    ///
+    /// # Errors
+    /// `DeviceError` where there is no device.
+    pub(super) fn find_device(&self, py: Python<'py>) -> PyResult<u32> {
+        if let Some(device_id) = self.device_id() {
+            return Ok(device_id);
+        }
+        let number = self.number();
+        // SAFETY: the number is 1, 2 or a live stream's, and the stream is not used.
+        match detached(py, || unsafe { LAYER.stream(0, number, None) }.map(|_| ())) {
+            Ok(()) => Ok(0),
+            Err(DeviceError::OtherDevice { stream, .. }) => Ok(stream),
+            Err(error) => Err(error).or_raise(),
+        }
     }
 
     /// The stream of another library, behind an object that can be closed.

@@ -6,7 +6,7 @@ use hurray_ffi::{Buffer, Item};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::{BOUNDARY, CopyArgument, buffer_protocol, copy_of, numpy};
+use super::{BOUNDARY, CopyArgument, buffer_protocol, copy_of, cuda_array_interface, numpy};
 use crate::capsule;
 use crate::copies::Reason;
 use crate::dlpack::import::{Wanted, from_dlpack};
@@ -35,7 +35,7 @@ fn import(object: &Bound<'_, PyAny>, call: &'static str) -> PyResult<hurray_ffi:
     if numpy::is_array(object) {
         return numpy::import(object, CopyArgument::IfNeeded, call);
     }
-    match capsule::import(object)? {
+    match capsule::import(object, None)? {
         Some(Item::Tensor(tensor)) => return Ok(tensor),
         Some(Item::Composite(_)) => {
             return Err(UnsupportedError::new_err(
@@ -52,6 +52,9 @@ fn import(object: &Bound<'_, PyAny>, call: &'static str) -> PyResult<hurray_ffi:
         };
         return from_dlpack(object, None, wanted);
     }
+    if let Some(tensor) = cuda_array_interface::import(object)? {
+        return Ok(tensor);
+    }
     if let Some(tensor) = buffer_protocol::import(object, call)? {
         return Ok(tensor);
     }
@@ -67,7 +70,7 @@ fn import(object: &Bound<'_, PyAny>, call: &'static str) -> PyResult<hurray_ffi:
         }
     }
     Err(BufferError::new_err(format!(
-        "{} exposes no memory: bytes-like objects, NumPy arrays, DLPack producers and tensors do",
+        "{} exposes no memory: bytes-like objects, NumPy arrays, DLPack producers, CUDA arrays and tensors do",
         object.get_type().name()?
     )))
 }

@@ -1,7 +1,10 @@
 //! Memory of other libraries becomes buffers and tensors, one file for each way in.
 
 pub(crate) mod buffer_protocol;
+pub(crate) mod cuda_array_interface;
+pub(crate) mod cupy;
 pub(crate) mod exposed;
+pub(crate) mod jax;
 pub(crate) mod numpy;
 pub(crate) mod torch;
 

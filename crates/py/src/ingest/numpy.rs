@@ -233,7 +233,7 @@ impl Source {
 }
 
 /// Bytes that NumPy has for an element.
-const fn item_size(width: StorageWidth) -> u32 {
+pub(super) const fn item_size(width: StorageWidth) -> u32 {
     width.bits().div_ceil(8)
 }
 
@@ -245,7 +245,7 @@ fn dense_len(shape: &[u64], item: u32) -> PyResult<usize> {
 }
 
 /// Bytes from the lowest byte of any element to element `[0, …, 0]`, and to the end of the highest.
-fn strided_span(shape: &[u64], strides: &[i64], item: u32) -> PyResult<(usize, usize)> {
+pub(super) fn strided_span(shape: &[u64], strides: &[i64], item: u32) -> PyResult<(usize, usize)> {
     let (Some(extent), Some(width)) = (
         strided_extent(shape, strides).or_raise()?,
         StorageWidth::from_bits(item.saturating_mul(8)),

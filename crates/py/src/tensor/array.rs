@@ -3,8 +3,8 @@
 use std::ffi::c_int;
 
 use hurray_core::{
-    ElementType, Layout, StorageWidth, Strides, TensorDescriptor, column_major_strides,
-    row_major_strides,
+    DeviceTag, ElementType, Layout, StorageWidth, Stream, Strides, TensorDescriptor,
+    column_major_strides, row_major_strides,
 };
 use hurray_ffi::access::Reach;
 use hurray_ffi::gather::{Elements, Spacing, gather};
@@ -18,8 +18,11 @@ use pyo3::types::{PyDict, PyTuple};
 use smallvec::SmallVec;
 
 use crate::copies::{self, Reason};
+use crate::cuda::StreamArgument;
 use crate::errors::{CopyRequiredError, OrRaise, UnsupportedError};
+use crate::handoff::place_of;
 use crate::ingest::{copying, dense};
+use crate::owner::detached;
 use crate::{numpy_dtype, shape};
 
 /// The elements of a tensor that may leave as plain values.
@@ -169,13 +172,6 @@ pub(super) fn array<'py>(
     Ok(copied)
 }
 
-fn place_of(tensor: &Tensor) -> Place {
-    tensor
-        .buffers()
-        .first()
-        .map_or(Place::HOST, |buffer| buffer.place())
-}
-
 /// The elements of a tensor that may be read, with a byte for each.
 fn unpacked<'py>(
     py: Python<'py>,
@@ -313,16 +309,55 @@ pub(super) fn interface<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound
     tensor
         .check_access(Reach::Host)
         .map_err(|error| absent(error.to_string()))?;
-    let element_type = plain.descriptor.element_type;
-    let code = native_code(element_type)
-        .ok_or_else(|| absent(format!("it has no code for {element_type}")))?;
-    let interface = PyDict::new(py);
-    interface.set_item("version", 3)?;
-    interface.set_item("shape", shape::tuple(py, &plain.descriptor.shape)?)?;
-    interface.set_item("typestr", code)?;
-    interface.set_item("data", (plain.address.addr(), plain.is_read_only))?;
-    interface.set_item("strides", PyTuple::new(py, plain.byte_strides())?)?;
+    Ok(entries(py, &plain)
+        .ok_or_else(|| absent(no_code(&plain)))??
+        .into_any())
+}
+
+/// `__cuda_array_interface__`.
+pub(super) fn cuda_interface<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
+    let absent = |why: String| {
+        PyAttributeError::new_err(format!(
+            "'Tensor' object has no attribute '__cuda_array_interface__': {why}"
+        ))
+    };
+    let place = place_of(tensor);
+    if place.device != DeviceTag::Cuda {
+        return Err(absent(format!("it is on {place}")));
+    }
+    tensor.check_access(Reach::Ordered).or_raise()?;
+    let plain = Plain::of(tensor).map_err(|error| absent(error.value(py).to_string()))?;
+    let interface = entries(py, &plain).ok_or_else(|| absent(no_code(&plain)))??;
+    let stream = if tensor.check_access(Reach::Device).is_ok() {
+        None
+    } else {
+        let number = StreamArgument::Number(Stream::LEGACY);
+        let legacy = number.of_device(py, place.device_id)?;
+        // The address never comes back.
+        detached(py, || tensor.record_stream(&legacy)).or_raise()?;
+        Some(Stream::LEGACY)
+    };
+    interface.set_item("stream", stream)?;
     Ok(interface.into_any())
+}
+
+/// What both array interfaces say; `None` where NumPy has no code for the type.
+fn entries<'py>(py: Python<'py>, plain: &Plain<'_>) -> Option<PyResult<Bound<'py, PyDict>>> {
+    let code = native_code(plain.descriptor.element_type)?;
+    let fill = || {
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("shape", shape::tuple(py, &plain.descriptor.shape)?)?;
+        interface.set_item("typestr", code)?;
+        interface.set_item("data", (plain.address.addr(), plain.is_read_only))?;
+        interface.set_item("strides", PyTuple::new(py, plain.byte_strides())?)?;
+        Ok(interface)
+    };
+    Some(fill())
+}
+
+fn no_code(plain: &Plain<'_>) -> String {
+    format!("it has no code for {}", plain.descriptor.element_type)
 }
 
 /// NumPy's type string of a type that it has itself and stores as the format does.

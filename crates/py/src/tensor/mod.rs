@@ -8,8 +8,9 @@ mod view;
 
 use std::mem::ManuallyDrop;
 
-use hurray_core::{Layout as CoreLayout, element_count};
+use hurray_core::{Layout as CoreLayout, Stream, SyncMode, element_count};
 use hurray_ffi::Place;
+use hurray_ffi::access::Reach;
 use pyo3::exceptions::{PyIndexError, PyOverflowError};
 use pyo3::ffi::Py_buffer;
 use pyo3::prelude::*;
@@ -24,9 +25,10 @@ use crate::dlpack;
 use crate::element_type::{Dtype, DtypeArgument, dtype};
 use crate::errors::OrRaise;
 use crate::extension_type::ExtensionType;
-use crate::ingest::torch;
+use crate::handoff;
+use crate::ingest::{cupy, jax, torch};
 use crate::layout::{self, Layout};
-use crate::owner;
+use crate::owner::{self, detached};
 use crate::quantization;
 use crate::shape::{self, ShapeArgument};
 use crate::shard::Shard;
@@ -97,6 +99,11 @@ impl Tensor {
 
     fn descriptor_of(&self) -> &hurray_core::TensorDescriptor {
         self.inner.descriptor()
+    }
+
+    /// The stream that an argument names, for work on the tensor's bytes.
+    fn stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<Stream> {
+        StreamArgument::new(stream)?.for_memory(stream.py(), handoff::place_of(&self.inner))
     }
 }
 
@@ -225,12 +232,18 @@ impl Tensor {
     }
 
     /// The bytes of buffer `index`: a tensor of uint8, shape [byte size], over the same memory.
-    /// It keeps only that buffer's owner alive and is read-only where the owner is.
+    /// It keeps only that buffer's owner alive and is read-only where the owner is. `stream` is made
+    /// to wait for what the bytes depend on, and keeps them until the view is dropped.
     ///
     /// Raises IndexError where there is no such buffer, UnsupportedError while the bytes may not
-    /// be read; the text names the mode.
-    #[pyo3(signature = (index))]
-    fn buffer(&self, py: Python<'_>, index: &Bound<'_, PyAny>) -> PyResult<Self> {
+    /// be read and no stream is named; the text names the mode.
+    #[pyo3(signature = (index, *, stream=None))]
+    fn buffer<'py>(
+        &self,
+        py: Python<'py>,
+        index: &Bound<'py, PyAny>,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Self> {
         let count = self.inner.buffers().len();
         let position = match index.extract::<usize>() {
             Ok(position) if position < count => position,
@@ -241,7 +254,8 @@ impl Tensor {
                 )));
             }
         };
-        Self::new(py, view::buffer(&self.inner, position)?)
+        let argument = stream.map(StreamArgument::new).transpose()?;
+        Self::new(py, view::buffer(py, &self.inner, position, argument)?)
     }
 
     /// The storage of a quantized tensor as a tensor of its codes, without the scheme and its
@@ -304,25 +318,90 @@ impl Tensor {
     /// A capsule that carries all buffers and everything the tensor declares, for
     /// `from_hurray` or any other consumer of the protocol. No byte is copied.
     ///
-    /// `stream` is None or -1, or the consumer's stream, which is of no consequence while all
-    /// buffers are ready.
+    /// `stream` is the consumer's: it is made to wait, on the device, for what each buffer depends
+    /// on, and the bytes are kept until what is queued on it by the time the consumer lets go is
+    /// done. None and -1 ask for no order: what the buffers depend on travels in the capsule.
     ///
-    /// Raises ValueError for a stream that is none, UnsupportedError where a buffer is not ready
-    /// and would have to be ordered on `stream`.
+    /// Raises ValueError for a stream that is none, DeviceError where the stream can't wait,
+    /// UnsupportedError where nothing came that could be waited for.
     #[pyo3(name = "__hurray__", signature = (stream=None))]
     fn hurray<'py>(
         &self,
         py: Python<'py>,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        if let Some(stream) = stream
-            && StreamArgument::or_none(stream)?.is_some()
-        {
-            self.inner
-                .check_access(hurray_ffi::access::Reach::Device)
-                .or_raise()?;
+        let argument = stream.map(StreamArgument::or_none).transpose()?.flatten();
+        let list = match argument {
+            None => self.inner.export(),
+            Some(argument) => {
+                let ordered = handoff::tensor(py, &self.inner, argument)?;
+                detached(py, move || ordered.export())
+            }
+        };
+        capsule::of_list(py, list.or_raise()?)
+    }
+
+    /// Makes later work on `stream` wait, on the device, for what each buffer depends on. Gives the
+    /// same tensor in mode consumer_stream, or producer_synced where it was; this one stays as it
+    /// is. Until the new one and what is made of it are dropped the memory stays for that stream.
+    ///
+    /// Raises DeviceError where the stream is of another device or can't wait, and UnsupportedError
+    /// where nothing came that could be waited for.
+    #[pyo3(signature = (stream))]
+    fn order<'py>(&self, py: Python<'py>, stream: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let (inner, stream) = (self.inner(), self.stream(stream)?);
+        Self::new(py, detached(py, || inner.order(&stream)).or_raise()?)
+    }
+
+    /// The same tensor in mode event: ready when what it waited for and the work queued on `stream`
+    /// by now are done. To be called after writing through an exported view; such writes are not
+    /// seen otherwise.
+    ///
+    /// Raises as `order`, and UnsupportedError for memory of the CPU.
+    #[pyo3(signature = (stream))]
+    fn record<'py>(&self, py: Python<'py>, stream: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let (inner, stream) = (self.inner(), self.stream(stream)?);
+        Self::new(py, detached(py, || inner.record(&stream)).or_raise()?)
+    }
+
+    /// Makes `stream` wait for the work of everybody who has given the bytes back so far: before
+    /// they are overwritten in place.
+    ///
+    /// Raises as `record`.
+    #[pyo3(signature = (stream))]
+    fn order_after_readers<'py>(
+        &self,
+        py: Python<'py>,
+        stream: &Bound<'py, PyAny>,
+    ) -> PyResult<()> {
+        let (inner, stream) = (self.inner(), self.stream(stream)?);
+        detached(py, || inner.order_after_readers(&stream)).or_raise()
+    }
+
+    /// Keeps the memory, once everybody has let go of it, until work queued on `stream` by then is
+    /// done. For work on another stream than the one that a consumer named, or on a raw address.
+    ///
+    /// Raises as `record`.
+    #[pyo3(signature = (stream))]
+    fn record_stream<'py>(&self, py: Python<'py>, stream: &Bound<'py, PyAny>) -> PyResult<()> {
+        let (inner, stream) = (self.inner(), self.stream(stream)?);
+        detached(py, || inner.record_stream(&stream)).or_raise()
+    }
+
+    /// Blocks until the bytes may be read. Gives the same tensor in mode producer_synced; itself
+    /// where it is.
+    ///
+    /// Raises DeviceError for what the driver says, and UnsupportedError where nothing came that
+    /// could be waited for.
+    fn synchronize<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        let (py, inner) = (this.py(), this.get().inner());
+        let mut buffers = inner.buffers().iter();
+        if buffers.all(|buffer| buffer.mode() == SyncMode::ProducerSynced) {
+            inner.check_access(Reach::Ordered).or_raise()?;
+            return Ok(this.clone());
         }
-        capsule::of_list(py, self.inner.export().or_raise()?)
+        let ready = detached(py, || inner.synchronize()).or_raise()?;
+        Bound::new(py, Self::new(py, ready)?)
     }
 
     /// A NumPy array over the tensor's memory, which it keeps alive; read-only where the tensor
@@ -346,6 +425,19 @@ impl Tensor {
     #[getter(__array_interface__)]
     fn array_interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         array::interface(py, &self.inner)
+    }
+
+    /// The CUDA array interface, version 3. AttributeError where the tensor has no such form: its
+    /// elements have no address of their own or no NumPy type, or are not on a CUDA device.
+    ///
+    /// The entry `stream` is None where the bytes are ready. Otherwise it is 1: the legacy default
+    /// stream is made to wait for them, and keeps them from then on.
+    ///
+    /// Raises UnsupportedError where nothing came that could be waited for, DeviceError where the
+    /// stream can't wait.
+    #[getter(__cuda_array_interface__)]
+    fn cuda_array_interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        array::cuda_interface(py, &self.inner)
     }
 
     /// DLPack: a capsule with the tensor's memory, which it keeps alive; versioned where
@@ -385,6 +477,23 @@ impl Tensor {
     /// plain or not ready, or of a type that torch does not have.
     fn to_torch<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         torch::to_torch(this)
+    }
+
+    /// A cupy.ndarray over the same memory, which it keeps alive, ordered on CuPy's current stream.
+    ///
+    /// Raises ImportError where CuPy is not installed; UnsupportedError for a tensor that is not
+    /// plain, or not on a CUDA device.
+    fn to_cupy<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        cupy::to_cupy(this)
+    }
+
+    /// A jax.Array over the same memory, which it keeps alive, ordered on the stream that JAX names.
+    /// bool is unpacked, which is a copy.
+    ///
+    /// Raises ImportError where JAX is not installed; UnsupportedError for a tensor that is not
+    /// plain, or of a type that JAX does not have.
+    fn to_jax<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        jax::to_jax(this)
     }
 
     unsafe fn __getbuffer__(

@@ -1,23 +1,24 @@
 //! Tensors over the buffers of another: its bytes, its codes, its transpose, its components.
 
 use hurray_core::{BufferHandle, ElementType, Layout, QuantizationScheme, Shape, TensorDescriptor};
-use hurray_ffi::access::{self, Reach};
+use hurray_ffi::access::{self, AccessError, Reach};
 use hurray_ffi::{Buffer, Tensor};
 use pyo3::exceptions::{PyAttributeError, PyIndexError};
 use pyo3::prelude::*;
 use smallvec::{SmallVec, smallvec};
 
+use crate::cuda::StreamArgument;
 use crate::errors::{OrRaise, UnsupportedError};
+use crate::handoff;
+use crate::owner::detached;
 
-/// A tensor of the first `len` bytes of buffer `index`, which may not be read yet.
+/// A tensor of the first `len` bytes of a buffer, which may not be read yet.
 fn over(
-    tensor: &Tensor,
-    index: usize,
+    (mut row, buffer): (BufferHandle, &Buffer),
     len: u64,
     element_type: ElementType,
     shape: Shape,
 ) -> PyResult<Tensor> {
-    let (mut row, buffer) = row_and_buffer(tensor, index)?;
     // A row's length is an address space's at most.
     let slice = buffer.slice(0, len as usize).or_raise()?;
     row.byte_size = len;
@@ -36,17 +37,36 @@ fn row_and_buffer(tensor: &Tensor, index: usize) -> PyResult<(BufferHandle, &Buf
     }
 }
 
-/// The bytes of buffer `index`.
-pub(super) fn buffer(tensor: &Tensor, index: usize) -> PyResult<Tensor> {
-    let (row, found) = row_and_buffer(tensor, index)?;
-    access::check(index, &row, found, Reach::Device).or_raise()?;
-    over(
-        tensor,
-        index,
-        row.byte_size,
-        ElementType::Uint8,
-        smallvec![row.byte_size],
-    )
+/// The bytes of buffer `index`, for work on the stream that `argument` names, if one is named.
+pub(super) fn buffer<'py>(
+    py: Python<'py>,
+    tensor: &Tensor,
+    index: usize,
+    argument: Option<StreamArgument<'py>>,
+) -> PyResult<Tensor> {
+    let (mut row, found) = row_and_buffer(tensor, index)?;
+    let shape = smallvec![row.byte_size];
+    let view = |row, buffer: &Buffer| over((row, buffer), row.byte_size, ElementType::Uint8, shape);
+    let stream = match argument {
+        Some(argument) => handoff::stream_for(py, found.place(), argument)?,
+        None => {
+            let checked = access::check(index, &row, found, Reach::Device);
+            return match checked {
+                Err(error @ AccessError::NotReady { .. }) => Err(UnsupportedError::new_err(
+                    format!("{error}; `buffer({index}, stream=)` orders it on a stream"),
+                )),
+                checked => checked.or_raise().and_then(|()| view(row, found)),
+            };
+        }
+    };
+    let Some(stream) = stream else {
+        access::check(index, &row, found, Reach::Ordered).or_raise()?;
+        return view(row, found);
+    };
+    let ordered = detached(py, || found.order(index, &row, &stream)).or_raise()?;
+    row.sync_mode = ordered.mode();
+    // Where the view fails, which it does not, it lets go attached.
+    view(row, &ordered)
 }
 
 /// The storage of a quantized tensor, without its scheme.
@@ -204,5 +224,10 @@ pub(super) fn component(tensor: &Tensor, name: &str) -> PyResult<Tensor> {
         _ => return Err(absent(descriptor, name)),
     };
     let len = shape.iter().fold(8_u64, |len, &n| len.saturating_mul(n));
-    over(tensor, index, len, ElementType::Uint64, shape)
+    over(
+        row_and_buffer(tensor, index)?,
+        len,
+        ElementType::Uint64,
+        shape,
+    )
 }
