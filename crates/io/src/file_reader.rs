@@ -77,7 +77,7 @@ impl FileReader {
         if (map.len() as u64) < container.size() {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
-        let source = Source::Memory(map);
+        let source = Source::Memory(map, Some(file));
         Ok(Self { source, container })
     }
 
@@ -103,7 +103,7 @@ impl FileReader {
     /// # Errors
     /// What [`ContainerParser::supply`] finds; bytes that may not be read.
     pub fn new(file: Buffer) -> Result<Self, FileError> {
-        Self::of(Source::Memory(file))
+        Self::of(Source::Memory(file, None))
     }
 
     fn of(source: Source) -> Result<Self, FileError> {
@@ -150,8 +150,7 @@ impl FileReader {
     /// The tensors and whole composites of these names, in their order. Bytes that are read are read on several threads, and `progress` is told of
     /// them.
     ///
-    /// To a device they come through pinned chunks, each copied while others are read; read from the file itself where it is not mapped, which is
-    /// faster, and past the page cache where they are more than that holds. Each item is in mode `event`: it can be used before the rest is there, and
+    /// To a device they come through pinned chunks, each copied while others are read, past the page cache where they are more than that holds. Each item is in mode `event`: it can be used before the rest is there, and
     /// the last may still be under way when this returns.
     ///
     /// # Errors

@@ -20,8 +20,8 @@ const MOST_THREADS: usize = 8;
 /// The bytes of a file.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// In memory, which tensors borrow.
-    Memory(Buffer),
+    /// In memory, which tensors borrow: that of the file itself, where it is mapped.
+    Memory(Buffer, Option<FileBytes>),
     /// In a file, from which those are read that are asked for.
     File(FileBytes),
 }
@@ -36,7 +36,7 @@ impl Source {
     /// How many there are.
     pub(crate) fn size(&self) -> Result<u64, FileError> {
         Ok(match self {
-            Self::Memory(bytes) => bytes.len() as u64,
+            Self::Memory(bytes, _) => bytes.len() as u64,
             Self::File(bytes) => bytes.file().metadata()?.len(),
         })
     }
@@ -44,7 +44,7 @@ impl Source {
     /// The bytes of `range`, which the file was found to have: as many as that, unless it was truncated since.
     pub(crate) fn bytes(&self, range: &Range<u64>) -> Result<Cow<'_, [u8]>, FileError> {
         match self {
-            Self::Memory(memory) => Ok(part(memory, range)?.into()),
+            Self::Memory(memory, _) => Ok(part(memory, range)?.into()),
             Self::File(file) => {
                 let mut bytes = vec![0; len(range)?];
                 file.read(&mut bytes, range.start)?;
@@ -61,7 +61,7 @@ impl Source {
         is_direct: bool,
     ) -> Result<(), FileError> {
         match self {
-            Self::Memory(memory) => {
+            Self::Memory(memory, None) => {
                 let bytes = part(memory, range)?;
                 let target = chunk
                     .get_mut(into_chunk(range.start)..)
@@ -71,7 +71,10 @@ impl Source {
                     .copy_from_slice(bytes);
                 Ok(())
             }
-            Self::File(file) => Ok(file.read_chunk(chunk, range, is_direct)?),
+            // A page fault for every page would be slower.
+            Self::Memory(_, Some(file)) | Self::File(file) => {
+                Ok(file.read_chunk(chunk, range, is_direct)?)
+            }
         }
     }
 
@@ -82,7 +85,7 @@ impl Source {
         progress: &mut Progress<'_>,
     ) -> Result<Vec<Buffer>, FileError> {
         match self {
-            Self::Memory(memory) => ranges
+            Self::Memory(memory, _) => ranges
                 .iter()
                 .map(|range| {
                     let start = usize::try_from(range.start).unwrap_or(usize::MAX);

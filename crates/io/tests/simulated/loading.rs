@@ -135,7 +135,7 @@ fn tensor(item: &Item) -> &Tensor {
     }
 }
 
-/// Odd sizes, none, a composite, more than a chunk and more than a ring: mapped and not.
+/// Odd sizes, none, a composite, more than a chunk: mapped, not mapped, and in memory.
 fn everything_in_a_file_arrives() -> Done {
     let (_folder, path, mut names) = file(&[1, 4096, 100, 0, 5 << 20, 3_098_112, 77], 4096);
     let copy = path.with_extension("composite");
@@ -149,7 +149,12 @@ fn everything_in_a_file_arrives() -> Done {
     names.reverse();
     names.push("p".to_owned());
     let consumer = stream()?;
-    let opened: [FileReader; 2] = [FileReader::open(&copy)?, FileReader::open_unmapped(&copy)?];
+    let in_memory = crate::tensors::memory(&std::fs::read(&copy)?);
+    let opened = [
+        FileReader::open(&copy)?,
+        FileReader::open_unmapped(&copy)?,
+        FileReader::new(in_memory)?,
+    ];
     for reader in opened {
         let items = load(&reader, &names, CUDA)?;
         drop(reader);
