@@ -41,12 +41,16 @@ pub(crate) struct Alias {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show what a file, a stream or a descriptor holds
+    #[command(after_help = EXIT_STATUS)]
     Inspect(InspectArgs),
     /// Check a file, a stream or a descriptor in full
+    #[command(after_help = EXIT_STATUS)]
     Verify(VerifyArgs),
     /// Compare two files, tensor by tensor
+    #[command(after_help = EXIT_STATUS)]
     Diff(DiffArgs),
     /// Convert from and to other formats
+    #[command(after_help = EXIT_STATUS)]
     Convert(ConvertArgs),
     /// Write a script that completes this command line
     Completions {
@@ -106,8 +110,12 @@ pub(crate) struct DiffArgs {
 }
 
 /// Writes the completions of `shell`.
-pub(crate) fn completions(shell: Shell, mut out: &mut dyn Write) {
-    clap_complete::generate(shell, &mut CommandLine::command(), "hurray", &mut out);
+pub(crate) fn completions(shell: Shell, out: &mut dyn Write) -> Result<(), CommandError> {
+    // What cannot be written makes the generator panic.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut CommandLine::command(), "hurray", &mut script);
+    out.write_all(&script)?;
+    Ok(())
 }
 
 /// Writes the manual page of `hurray`, or of one of its commands.

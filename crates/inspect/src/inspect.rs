@@ -46,11 +46,10 @@ fn show(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
         Format::Stream => "stream",
         Format::Descriptor => "descriptor",
     };
-    let mut facts = format!(
-        "{kind}, {} bytes, {}",
-        report.byte_size,
-        counted(report.tensor_count)
-    );
+    let mut facts = format!("{kind}, {} bytes", report.byte_size);
+    if report.bytes_spent.is_some() {
+        let _ = write!(facts, ", {}", counted(report.tensor_count));
+    }
     if let Some(alignment) = report.alignment {
         let _ = write!(facts, ", data aligned to {alignment}");
     }

@@ -62,7 +62,7 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<Outcome, CommandErr
             Outcome::Done
         }
         Command::Completions { shell } => {
-            arguments::completions(shell, out);
+            arguments::completions(shell, out)?;
             Outcome::Done
         }
         Command::Man { command } => {

@@ -152,4 +152,5 @@ fn completions_and_manual_pages_are_made() {
     assert!(out(&page).contains("Exit status"));
     let page = hurray(&["man", "verify"]);
     assert!(out(&page).contains("hash"));
+    assert!(out(&page).contains("Exit status"));
 }

@@ -329,3 +329,80 @@ impl<R: Read> Read for Tee<'_, R> {
         Ok(count)
     }
 }
+
+#[cfg(test)]
+#[allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "in tests a panic is the report"
+)]
+mod tests {
+    use std::path::PathBuf;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::report::Report;
+
+    fn vectors() -> Vec<PathBuf> {
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors");
+        let folders = ["files", "streams", "descriptors"].map(|folder| root.join(folder));
+        let mut files: Vec<_> = folders
+            .into_iter()
+            .flat_map(|folder| std::fs::read_dir(folder).unwrap())
+            .map(|file| file.unwrap().path())
+            .filter(|path| path.extension() != Some(OsStr::new("json")))
+            .collect();
+        // The order of a folder is not the same everywhere.
+        files.sort();
+        assert!(files.len() > 300);
+        files
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        /// Whatever the bytes are, they are told apart or refused; what is said of them adds up, and can be written.
+        #[test]
+        fn any_bytes_are_read(
+            path in prop::sample::select(vectors()),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+            cut in prop::option::weighted(0.2, any::<prop::sample::Index>()),
+            format in prop::sample::select(vec![
+                None,
+                Some(Format::File),
+                Some(Format::Stream),
+                Some(Format::Descriptor),
+            ]),
+        ) {
+            let mut bytes = std::fs::read(&path).unwrap();
+            for (at, byte) in changes {
+                if !bytes.is_empty() {
+                    let at = at.index(bytes.len());
+                    bytes[at] = byte;
+                }
+            }
+            if let Some(cut) = cut {
+                bytes.truncate(cut.index(bytes.len() + 1));
+            }
+            let file = tempfile::Builder::new().suffix(".hrry").tempfile().unwrap();
+            std::fs::write(file.path(), &bytes).unwrap();
+            let input = Input::read(file.path(), format, Keep::No).unwrap();
+            let size = bytes.len() as u64;
+            prop_assert!(input.size <= size);
+            for fault in &input.faults {
+                prop_assert!(fault.offset.is_none_or(|offset| offset <= size), "{fault}");
+                prop_assert!(!fault.rules.is_empty(), "{fault}");
+            }
+            let report = Report::new(String::new(), &input);
+            let json = serde_json::to_value(&report).unwrap();
+            if let Some(spent) = json["bytes_spent"].as_object() {
+                let spent: u64 = spent.values().map(|bytes| bytes.as_u64().unwrap()).sum();
+                prop_assert_eq!(spent, input.size);
+            }
+            for part in &input.parts {
+                prop_assert!(part.buffers.iter().all(|range| range.end <= size));
+            }
+        }
+    }
+}
