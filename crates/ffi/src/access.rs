@@ -183,9 +183,16 @@ mod tests {
                     let plain = buffer(place, Readiness::from(mode), BufferFlags::empty());
                     let declared = buffer(place, Readiness::from(mode), BufferFlags::DECLARED);
                     let row = plain.handle();
-                    for reach in [Reach::Host, Reach::Device] {
+                    for reach in [Reach::Host, Reach::Device, Reach::Ordered] {
                         let answer = check(7, &row, &plain, reach);
-                        if mode != SyncMode::ProducerSynced {
+                        if mode != SyncMode::ProducerSynced && reach == Reach::Ordered {
+                            let nothing = AccessError::NothingToWaitFor {
+                                buffer: 7,
+                                mode,
+                                place,
+                            };
+                            assert_eq!(answer, Err(nothing));
+                        } else if mode != SyncMode::ProducerSynced {
                             let not_ready = AccessError::NotReady {
                                 buffer: 7,
                                 mode,
@@ -205,6 +212,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(given, 34);
+        assert_eq!(given, 63);
     }
 }

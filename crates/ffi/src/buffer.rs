@@ -246,12 +246,14 @@ impl Buffer {
         Arc::strong_count(&self.owner) == 1
     }
 
-    /// The same bytes, kept alive by `owner`, and ready once `dependency` is over, or now.
-    pub(crate) fn depending(&self, dependency: Option<Dependency>, owner: Arc<Owner>) -> Self {
-        let readiness = dependency.map_or(Readiness::Ready, Readiness::Held);
+    /// The same bytes, kept alive by `owner`; in the mode of what they depend on now, or ready.
+    pub(crate) fn depending(&self, lent: Option<Arc<Lent>>, owner: Arc<Owner>) -> Self {
         let mut region = self.region;
-        region.mode = readiness.mode();
-        Self::from_parts(region, Lent::of(readiness), owner)
+        region.mode = match lent.as_deref().and_then(Lent::dependency) {
+            Some(dependency) => Readiness::mode_of(dependency),
+            None => SyncMode::ProducerSynced,
+        };
+        Self::from_parts(region, lent, owner)
     }
 
     /// Whether it is out on a stream.

@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use crate::access::{self, AccessError, Reach};
 use crate::device;
+use crate::lent::Lent;
 use crate::loan::{Loan, Returns};
 use crate::{Buffer, Owner};
 
@@ -46,17 +47,19 @@ pub(crate) fn onto(parts: &[Part<'_>], stream: &Stream) -> Result<Buffers, Order
         return Ok(Buffers::new());
     };
     let roots = roots(layer, parts)?;
-    let ordered = layer.order(&dependencies(parts), stream)?;
+    let ordered = layer
+        .order(&dependencies(parts), stream)?
+        .map(|dependency| Arc::new(Lent::Dependency(dependency)));
     let loans = lend(layer, &roots, stream)?;
     Ok(parts
         .iter()
         .zip(loans)
         .map(|(part, loan)| {
-            let dependency = match part.buffer.mode() {
+            let lent = match part.buffer.mode() {
                 SyncMode::ProducerSynced => None,
                 SyncMode::Event | SyncMode::ConsumerStream => ordered.clone(),
             };
-            part.buffer.depending(dependency, loan)
+            part.buffer.depending(lent, loan)
         })
         .collect())
 }
@@ -77,14 +80,15 @@ pub(crate) fn record(parts: &[Part<'_>], stream: &Stream) -> Result<Buffers, Ord
     } else {
         onto(parts, stream)?
     };
-    let event = layer.record(stream)?;
+    let event = Dependency::Event(layer.record(stream)?);
     // Together, for one event more and not one for each.
     Returns::default().extend(used);
+    let event = Arc::new(Lent::Dependency(event));
     Ok(parts
         .iter()
         .map(|part| {
-            let dependency = Dependency::Event(event.clone());
-            part.buffer.depending(Some(dependency), behind(part.buffer))
+            let lent = Some(Arc::clone(&event));
+            part.buffer.depending(lent, behind(part.buffer))
         })
         .collect())
 }

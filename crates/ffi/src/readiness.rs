@@ -19,9 +19,16 @@ impl Readiness {
     pub const fn mode(&self) -> SyncMode {
         match self {
             Self::Ready => SyncMode::ProducerSynced,
-            Self::Held(Dependency::Event(_)) => SyncMode::Event,
-            Self::Held(Dependency::Stream(_)) => SyncMode::ConsumerStream,
+            Self::Held(dependency) => Self::mode_of(dependency),
             Self::Declared(mode) => *mode,
+        }
+    }
+
+    /// The mode of bytes that depend on this work.
+    pub(crate) const fn mode_of(dependency: &Dependency) -> SyncMode {
+        match dependency {
+            Dependency::Event(_) => SyncMode::Event,
+            Dependency::Stream(_) => SyncMode::ConsumerStream,
         }
     }
 

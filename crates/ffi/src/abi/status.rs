@@ -1,6 +1,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use hurray_core::DeviceError;
+use hurray_core::{DeviceError, PointerError};
 use thiserror::Error;
 
 use super::last_error;
@@ -16,7 +16,7 @@ pub const HURRAY_ERR_INVALID_ARGUMENT: i32 = -2;
 pub const HURRAY_ERR_INDEX_OUT_OF_BOUNDS: i32 = -3;
 /// The buffer or its event has been let go.
 pub const HURRAY_ERR_RELEASED: i32 = -4;
-/// Stream 0, which means different streams in different compilations; or no stream where one is needed.
+/// Stream 0, which means different streams in different compilations; no stream where one is needed; a stream of another device.
 pub const HURRAY_ERR_INVALID_STREAM: i32 = -5;
 /// Not without a device layer: nothing has happened.
 pub const HURRAY_ERR_UNSUPPORTED: i32 = -6;
@@ -102,7 +102,9 @@ impl Failure {
             Self::StreamZero | Self::NoStream => HURRAY_ERR_INVALID_STREAM,
             Self::Unsupported { .. } | Self::NothingToWaitFor => HURRAY_ERR_UNSUPPORTED,
             Self::Device(DeviceError::OtherDevice { .. }) => HURRAY_ERR_INVALID_STREAM,
-            Self::Device(_) => HURRAY_ERR_DEVICE,
+            Self::Device(_) | Self::Buffer(BufferError::Pointer(PointerError::Device(_))) => {
+                HURRAY_ERR_DEVICE
+            }
             Self::ShortStruct { .. } | Self::Version(_) | Self::NoFunction(_) => {
                 HURRAY_ERR_SHORT_STRUCT
             }

@@ -13,12 +13,14 @@
     reason = "every handle here is made here, and destroyed or given away once"
 )]
 
+mod c_program;
 #[path = "../../../cuda/tests/simulated/scene.rs"]
 #[allow(dead_code, reason = "the layer's own tests use the rest")]
 mod device;
 #[path = "../../../cuda/tests/simulated/harness.rs"]
 #[allow(dead_code, reason = "the layer's own tests use the rest")]
 mod harness;
+mod lists;
 mod ordering;
 mod returning;
 mod scene;
@@ -29,14 +31,14 @@ use harness::{SCENARIO, Scenario};
 use libtest_mimic::{Arguments, Trial};
 
 fn scenarios() -> impl Iterator<Item = Scenario> {
-    [ordering::SCENARIOS, returning::SCENARIOS]
+    [lists::SCENARIOS, ordering::SCENARIOS, returning::SCENARIOS]
         .into_iter()
         .flatten()
         .copied()
 }
 
 fn tests() -> Vec<Trial> {
-    [ordering::tests(), returning::tests()]
+    [lists::tests(), ordering::tests(), returning::tests()]
         .into_iter()
         .flatten()
         .collect()
@@ -47,5 +49,6 @@ fn main() -> ExitCode {
         hurray_ffi::device::register(&hurray_cuda::LAYER);
         return harness::run(&name, scenarios());
     }
+    c_program::compile();
     libtest_mimic::run(&Arguments::from_args(), tests()).exit_code()
 }
