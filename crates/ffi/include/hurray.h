@@ -44,7 +44,7 @@
 // The buffer or its event has been let go.
 #define HURRAY_ERR_RELEASED -4
 
-// Stream 0, which means different streams in different compilations; or no stream where one is needed.
+// Stream 0, which means different streams in different compilations; no stream where one is needed; a stream of another device.
 #define HURRAY_ERR_INVALID_STREAM -5
 
 // Not without a device layer: nothing has happened.
@@ -140,7 +140,7 @@ typedef struct HurrayBufferDesc {
     uint8_t reserved;
     // Mode event: the event, recorded already. Otherwise NULL.
     void *event;
-    // Mode consumer-stream: the stream. Otherwise 0 or `HURRAY_NO_STREAM`.
+    // Mode consumer-stream: the stream, which lives until the bytes are let go. Otherwise 0 or `HURRAY_NO_STREAM`.
     uintptr_t stream;
     // Lets go of the bytes: called once, on any thread, with `data` and `release_context`. May be NULL.
     void (*release)(void *data, void *context);
@@ -150,8 +150,8 @@ typedef struct HurrayBufferDesc {
     void (*event_release)(void *event, void *context);
     // The second argument of `event_release`.
     void *event_context;
-    // Called instead of `release`, for memory of a stream-ordered allocator: the bytes may be reused once `event` is complete, which is borrowed
-    // for the call. May be NULL. Without a device layer it is never called.
+    // Called instead of `release` where streams may still use the bytes, for memory of a stream-ordered allocator: they may be reused once `event` is
+    // complete, which is borrowed for the call. May be NULL. Without a device layer it is never called.
     void (*release_after)(void *data, void *context, void *event);
 } HurrayBufferDesc;
 
@@ -169,8 +169,8 @@ typedef struct HurrayApi {
     int32_t (*list_get)(const struct HurrayBufferList *list, uint64_t index, const struct HurrayBuffer **out);
     // Lets go of all buffers and events that are left, each exactly once, and frees list and context; `*list` becomes NULL. A NULL `*list` is a no-op.
     int32_t (*list_destroy)(struct HurrayBufferList **list);
-    // Lets go of buffer `index`, and of its event, when the work queued on `stream` by now is done; `HURRAY_NO_STREAM`: at once. Handles borrowed
-    // for it are dead.
+    // Lets go of buffer `index`, and of its event, when the work queued on `stream` by now is done; `HURRAY_NO_STREAM`: all work is done. Handles
+    // borrowed for it are dead.
     int32_t (*list_release)(struct HurrayBufferList *list, uint64_t index, uintptr_t stream);
     // `list_release` of what is left, then frees list and context; `*list` becomes NULL. A NULL `*list` is a no-op. Never blocks.
     int32_t (*list_release_after)(struct HurrayBufferList **list, uintptr_t stream);

@@ -132,7 +132,7 @@ pub struct HurrayBufferDesc {
     pub reserved: u8,
     /// Mode event: the event, recorded already. Otherwise NULL.
     pub event: *mut c_void,
-    /// Mode consumer-stream: the stream. Otherwise 0 or `HURRAY_NO_STREAM`.
+    /// Mode consumer-stream: the stream, which lives until the bytes are let go. Otherwise 0 or `HURRAY_NO_STREAM`.
     pub stream: usize,
     /// Lets go of the bytes: called once, on any thread, with `data` and `release_context`. May be NULL.
     pub release: Option<unsafe extern "C" fn(data: *mut c_void, context: *mut c_void)>,
@@ -142,8 +142,8 @@ pub struct HurrayBufferDesc {
     pub event_release: Option<unsafe extern "C" fn(event: *mut c_void, context: *mut c_void)>,
     /// The second argument of `event_release`.
     pub event_context: *mut c_void,
-    /// Called instead of `release`, for memory of a stream-ordered allocator: the bytes may be reused once `event` is complete, which is borrowed
-    /// for the call. May be NULL. Without a device layer it is never called.
+    /// Called instead of `release` where streams may still use the bytes, for memory of a stream-ordered allocator: they may be reused once `event` is
+    /// complete, which is borrowed for the call. May be NULL. Without a device layer it is never called.
     pub release_after:
         Option<unsafe extern "C" fn(data: *mut c_void, context: *mut c_void, event: *mut c_void)>,
 }
@@ -170,8 +170,8 @@ pub struct HurrayApi {
     >,
     /// Lets go of all buffers and events that are left, each exactly once, and frees list and context; `*list` becomes NULL. A NULL `*list` is a no-op.
     pub list_destroy: Option<unsafe extern "C" fn(list: *mut *mut HurrayBufferList) -> i32>,
-    /// Lets go of buffer `index`, and of its event, when the work queued on `stream` by now is done; `HURRAY_NO_STREAM`: at once. Handles borrowed
-    /// for it are dead.
+    /// Lets go of buffer `index`, and of its event, when the work queued on `stream` by now is done; `HURRAY_NO_STREAM`: all work is done. Handles
+    /// borrowed for it are dead.
     pub list_release:
         Option<unsafe extern "C" fn(list: *mut HurrayBufferList, index: u64, stream: usize) -> i32>,
     /// `list_release` of what is left, then frees list and context; `*list` becomes NULL. A NULL `*list` is a no-op. Never blocks.
