@@ -8,18 +8,18 @@ use thiserror::Error;
 use crate::convert::ConvertError;
 use crate::fault::Fault;
 
-/// How a command that ran to its end found things.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a command that ran to its end found things; the worst is the highest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {
     /// As they should be, or equal.
     Done,
     /// Malformed, or different.
     Found,
+    /// No answer could be had.
+    Trouble,
 }
 
 impl Outcome {
-    /// The exit status where no answer could be had.
-    pub(crate) const TROUBLE: u8 = 2;
     /// What a shell reports of a program that SIGPIPE ended.
     const CLOSED_PIPE: u8 = 128 + 13;
 
@@ -28,6 +28,7 @@ impl Outcome {
         match self {
             Self::Done => 0,
             Self::Found => 1,
+            Self::Trouble => 2,
         }
     }
 }
@@ -82,7 +83,7 @@ impl CommandError {
         match self {
             Self::Convert(error) if error.is_malformed_input() => Outcome::Found.status(),
             _ if self.is_closed_pipe() => Outcome::CLOSED_PIPE,
-            _ => Outcome::TROUBLE,
+            _ => Outcome::Trouble.status(),
         }
     }
 

@@ -34,9 +34,10 @@ pub(crate) fn run(args: &InspectArgs, out: &mut dyn Write) -> Result<Outcome, Co
         let error = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
         anstream::eprintln!("{error}error:{error:#} {}: {fault}", args.input.display());
     }
-    Ok(match input.faults.is_empty() {
-        true => Outcome::Done,
-        false => Outcome::Found,
+    Ok(if input.faults.is_empty() {
+        Outcome::Done
+    } else {
+        Outcome::Found
     })
 }
 
@@ -145,17 +146,12 @@ fn add_rows(tensor: &Tensor, branch: String, stem: &str, rows: &mut Vec<[String;
     let name = format!("{branch}{}", printable(&tensor.name));
     rows.push(match &tensor.declared {
         Some(declared) => row(name, declared),
-        None => [
-            name,
-            "unreadable".into(),
-            String::new(),
-            String::new(),
-            String::new(),
-            String::new(),
-            String::new(),
-            String::new(),
-            String::new(),
-        ],
+        None => {
+            let mut row: [String; 9] = Default::default();
+            let [first, second, ..] = &mut row;
+            (*first, *second) = (name, "unreadable".into());
+            row
+        }
     });
     let last = tensor.members.len().saturating_sub(1);
     for (number, member) in tensor.members.iter().enumerate() {

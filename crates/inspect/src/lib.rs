@@ -96,5 +96,5 @@ fn status(result: Result<Outcome, CommandError>) -> u8 {
 fn refuse(error: &clap::Error) -> u8 {
     // Nobody is left to tell where that fails.
     let _ = error.print();
-    u8::try_from(error.exit_code()).unwrap_or(Outcome::TROUBLE)
+    u8::try_from(error.exit_code()).unwrap_or(Outcome::Trouble.status())
 }

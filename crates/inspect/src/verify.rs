@@ -41,13 +41,21 @@ struct Hash {
     blake3: String,
 }
 
-/// Checks inputs one by one and says what is wrong with each.
+/// Checks inputs one by one and says what is wrong with each. One that cannot be read does not stop the others.
 pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<Outcome, CommandError> {
     let mut outcome = Outcome::Done;
     for path in &args.inputs {
-        let verdict = verify(path, args)?;
+        let verdict = match verify(path, args) {
+            Ok(verdict) => verdict,
+            Err(error) => {
+                out.flush()?;
+                error.report();
+                outcome = Outcome::Trouble;
+                continue;
+            }
+        };
         if !verdict.faults.is_empty() {
-            outcome = Outcome::Found;
+            outcome = outcome.max(Outcome::Found);
         }
         if args.json {
             serde_json::to_writer(&mut *out, &verdict).map_err(io::Error::from)?;

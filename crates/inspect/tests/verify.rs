@@ -27,6 +27,26 @@ fn golden_inputs_have_nothing_wrong() {
     }
 }
 
+#[test]
+fn an_input_that_cannot_be_read_does_not_stop_the_others() {
+    let files = [
+        "files/none.hrry",
+        "files/bad-index-crc.hrry",
+        "files/02-one.hrry",
+    ];
+    let output = hurray(&[&["verify"], files.as_slice()].concat());
+    assert_eq!(status(&output), 2);
+    assert!(
+        err(&output).starts_with("error: files/none.hrry: "),
+        "{}",
+        err(&output)
+    );
+    let lines: Vec<_> = out(&output).lines().collect();
+    assert_eq!(lines.len(), 2);
+    assert!(lines[0].starts_with("files/bad-index-crc.hrry: FC8 at byte "));
+    assert_eq!(lines[1], "files/02-one.hrry: ok, a file of 1 tensor");
+}
+
 /// The indices of `08-csr`: values at 4096, columns at 8192, row pointers at 12288.
 #[test]
 fn indices_that_lead_astray_are_found() {
