@@ -212,7 +212,7 @@ fn buffers(old: (&File, &Part), new: (&File, &Part)) -> io::Result<Vec<Bytes>> {
     for (buffer, (left, right)) in pairs.enumerate() {
         let length = |range: &std::ops::Range<u64>| range.end.saturating_sub(range.start);
         let (mut differing, mut first) = (0_u64, None);
-        let (mut position, starts) = (0, (left.start, right.start));
+        let starts = (left.start, right.start);
         let both = length(left).min(length(right));
         for piece in data::pieces(&(0..both)) {
             let at =
@@ -220,7 +220,7 @@ fn buffers(old: (&File, &Part), new: (&File, &Part)) -> io::Result<Vec<Bytes>> {
             let left = data::whole(old.0, &at(starts.0))?;
             let right = data::whole(new.0, &at(starts.1))?;
             if left != right {
-                let unequal = (position..)
+                let unequal = (piece.start..)
                     .zip(left.iter().zip(&right))
                     .filter(|(_, (old, new))| old != new);
                 for (at, _) in unequal {
@@ -228,7 +228,6 @@ fn buffers(old: (&File, &Part), new: (&File, &Part)) -> io::Result<Vec<Bytes>> {
                     differing = differing.saturating_add(1);
                 }
             }
-            position = piece.end;
         }
         let (old_bytes, new_bytes) = (length(left), length(right));
         if differing > 0 || old_bytes != new_bytes {

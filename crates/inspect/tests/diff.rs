@@ -70,6 +70,22 @@ fn bytes_are_compared_and_counted() {
     assert!(out(&said).contains("the first at 1"), "{}", out(&said));
 }
 
+/// In streams too, and beyond what is read as one piece.
+#[test]
+fn the_first_difference_may_be_far_in() {
+    let mut data = vec![7; 5_000_000];
+    let old = run::written(&run::stream_of(&data));
+    data[4_500_000] = 8;
+    data[4_999_999] = 8;
+    let new = run::written(&run::stream_of(&data));
+    let paths = [&old, &new].map(|file| file.path().to_str().unwrap());
+    let output = hurray(&["diff", "--json", paths[0], paths[1]]);
+    assert_eq!(status(&output), 1, "{}", err(&output));
+    let buffer = json(&output.stdout)["changed"][0]["buffers"][0].take();
+    assert_eq!(buffer["differing"], 2);
+    assert_eq!(buffer["first"], 4_500_000);
+}
+
 #[test]
 fn trouble_is_2() {
     let missing = hurray(&["diff", ODD, "files/none.hrry"]);

@@ -182,7 +182,7 @@ fn bytes_are_shown_field_by_field() {
 fn names_do_not_steer_the_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.hrry");
-    let row = hurray_ffi::Buffer::from(hurray_core::memory::AlignedBytes::zeroed(4).unwrap());
+    let row = run::buffer(&[0; 4]);
     let descriptor =
         TensorDescriptor::new(ElementType::Int8, vec![4], Layout::RowMajor, [row.handle()]);
     let file = std::fs::File::create(&path).unwrap();

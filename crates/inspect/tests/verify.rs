@@ -7,6 +7,8 @@
 
 mod run;
 
+use hurray_core::{Coo, ElementType, Layout, TensorDescriptor};
+use hurray_ffi::Buffer;
 use run::{damaged, err, hurray, json, manifest, out, status, text, vectors};
 use serde_json::Value;
 
@@ -66,6 +68,29 @@ fn indices_that_lead_astray_are_found() {
     }
 }
 
+/// The place of an entry of a coordinate list is that of its first coordinate.
+#[test]
+fn a_coordinate_that_comes_twice_is_found() {
+    let indices: Vec<u8> = [1_u64, 2, 1, 2]
+        .iter()
+        .flat_map(|index| index.to_le_bytes())
+        .collect();
+    let buffers = vec![run::buffer(&[5, 6]), run::buffer(&indices)];
+    let coo = Coo {
+        nnz: 2,
+        is_sorted: false,
+    };
+    let rows = buffers.iter().map(Buffer::handle);
+    let descriptor = TensorDescriptor::new(ElementType::Int8, vec![3, 3], Layout::Coo(coo), rows);
+    let stream = run::stream(descriptor, buffers);
+    let file = run::written(&stream);
+    let output = hurray(&["verify", "--json", file.path().to_str().unwrap()]);
+    assert_eq!(status(&output), 1, "{}", err(&output));
+    let fault = json(&output.stdout)["faults"][0].take();
+    assert_eq!(fault["rules"], Value::from(vec!["O4"]));
+    assert_eq!(fault["offset"], stream.len() - 16, "{fault}");
+}
+
 /// Every tensor that is wrong is named, not only the first.
 #[test]
 fn every_finding_is_listed() {
@@ -116,21 +141,7 @@ fn a_hash_is_of_the_bytes_of_its_buffer() {
 #[test]
 fn a_large_buffer_is_hashed_as_one() {
     let data: Vec<u8> = (0..9_000_001_u32).map(|at| (at >> 7) as u8).collect();
-    let mut bytes = hurray_core::memory::AlignedBytes::zeroed(data.len()).unwrap();
-    bytes.copy_from_slice(&data);
-    let buffer = hurray_ffi::Buffer::from(bytes);
-    let descriptor = hurray_core::TensorDescriptor::new(
-        hurray_core::ElementType::Uint8,
-        vec![data.len() as u64],
-        hurray_core::Layout::RowMajor,
-        [buffer.handle()],
-    );
-    let tensor = hurray_ffi::Tensor::new(descriptor, vec![buffer]).unwrap();
-    let mut stream = hurray_io::StreamWriter::new(Vec::new(), Default::default());
-    stream
-        .write_item(&hurray_ffi::Item::Tensor(tensor))
-        .unwrap();
-    let stream = stream.finish().unwrap();
+    let stream = run::stream_of(&data);
     let mut command = assert_cmd::cargo::cargo_bin_cmd!("hurray");
     let output = command
         .args(["verify", "--hash", "-"])

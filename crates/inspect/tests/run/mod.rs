@@ -11,6 +11,10 @@ use std::path::PathBuf;
 use std::process::Output;
 
 use assert_cmd::cargo::cargo_bin_cmd;
+use hurray_core::memory::AlignedBytes;
+use hurray_core::{ElementType, Layout, TensorDescriptor};
+use hurray_ffi::{Buffer, Item, Tensor};
+use hurray_io::{StreamLimits, StreamWriter};
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -65,4 +69,33 @@ pub(crate) fn damaged(file: &str, offset: u64, bytes: &[u8]) -> tempfile::NamedT
     std::fs::copy(vectors().join(file), copy.path()).unwrap();
     copy.as_file().write_all_at(bytes, offset).unwrap();
     copy
+}
+
+/// A stream of one tensor of bytes.
+pub(crate) fn stream_of(data: &[u8]) -> Vec<u8> {
+    let shape = vec![data.len() as u64];
+    let buffers = vec![buffer(data)];
+    let rows = buffers.iter().map(Buffer::handle);
+    let descriptor = TensorDescriptor::new(ElementType::Uint8, shape, Layout::RowMajor, rows);
+    stream(descriptor, buffers)
+}
+
+/// A stream of one tensor.
+pub(crate) fn stream(descriptor: TensorDescriptor, buffers: Vec<Buffer>) -> Vec<u8> {
+    let tensor = Tensor::new(descriptor, buffers).unwrap();
+    let mut writer = StreamWriter::new(Vec::new(), StreamLimits::default());
+    writer.write_item(&Item::Tensor(tensor)).unwrap();
+    writer.finish().unwrap()
+}
+
+pub(crate) fn buffer(data: &[u8]) -> Buffer {
+    let mut bytes = AlignedBytes::zeroed(data.len()).unwrap();
+    bytes.copy_from_slice(data);
+    Buffer::from(bytes)
+}
+
+pub(crate) fn written(bytes: &[u8]) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), bytes).unwrap();
+    file
 }
