@@ -30,7 +30,7 @@ HEADER := $(CBINDGEN) --quiet --config crates/ffi/cbindgen.toml --crate hurray-f
 CARGO_FUZZ_VERSION := 0.13.2
 CARGO_FUZZ_ROOT := $(CARGO_TARGET_DIR)/tools/cargo-fuzz-$(CARGO_FUZZ_VERSION)
 CARGO_FUZZ := $(CARGO_FUZZ_ROOT)/bin/cargo-fuzz
-FUZZ_TARGETS ?= descriptor capsule file stream
+FUZZ_TARGETS ?= descriptor capsule file stream conversion
 FUZZ_RUNS ?= 1000000
 # What a run learns is kept for the next one.
 FUZZ_CORPUS := $(CARGO_TARGET_DIR)/fuzz

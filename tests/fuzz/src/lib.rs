@@ -11,6 +11,7 @@
 )]
 
 mod capsule;
+mod conversion;
 #[path = "../../../crates/io/tests/counting/mod.rs"]
 mod counting;
 mod descriptor;
@@ -67,6 +68,12 @@ pub const CAPSULE: Target = Target {
     name: "capsule",
     read: capsule::read,
     mutate: mutation::stream,
+};
+/// A file of another format, as what begins it says, or a container that becomes one.
+pub const CONVERSION: Target = Target {
+    name: "conversion",
+    read: conversion::read,
+    mutate: conversion::mutate,
 };
 /// A container.
 pub const FILE: Target = Target {

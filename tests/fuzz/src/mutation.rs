@@ -202,6 +202,13 @@ pub(crate) fn stream(bytes: &mut Vec<u8>, rng: &mut Rng, plain: Plain<'_>) {
     }
 }
 
+/// A format of which nothing needs mending.
+pub(crate) fn any(bytes: &mut Vec<u8>, rng: &mut Rng, plain: Plain<'_>) {
+    for _ in 0..=rng.u8(..2) {
+        change(bytes, rng, plain);
+    }
+}
+
 /// A file taken apart.
 struct Container {
     header: [u8; 64],
@@ -213,17 +220,14 @@ struct Container {
 /// The parts of a container: taken apart, changed, and put together with offsets, lengths and checksum that fit; then, sometimes, with numbers that
 /// do not.
 pub(crate) fn file(bytes: &mut Vec<u8>, rng: &mut Rng, plain: Plain<'_>) {
-    let container = match Container::take(bytes) {
-        Some(container) if !one_in(8, rng) => container,
-        _ => {
-            plain(bytes);
-            if rng.bool() {
-                mend_checksum(bytes);
-            }
-            return;
+    let container = Container::take(bytes).filter(|_| !one_in(8, rng));
+    let Some(mut container) = container else {
+        plain(bytes);
+        if rng.bool() {
+            mend_checksum(bytes);
         }
+        return;
     };
-    let mut container = container;
     for _ in 0..rng.u8(..3) {
         container.mutate(rng, plain);
     }
