@@ -6,7 +6,7 @@ use hurray_ffi::access::AccessError;
 use hurray_ffi::{OrderError, TensorError};
 use thiserror::Error;
 
-use crate::gathered_write::WriteError;
+use crate::outflow::WriteError;
 
 /// A part of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]

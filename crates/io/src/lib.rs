@@ -11,19 +11,20 @@
 
 mod atomic_file;
 mod container;
+mod container_encoder;
 mod cursor;
 mod file_bytes;
 mod file_error;
 mod file_reader;
 mod file_writer;
-mod from_device;
-mod gathered_write;
 mod host_bytes;
 mod incoming;
 mod index;
 mod metadata;
+mod outflow;
 mod outgoing;
 mod parallel;
+mod part;
 mod progress;
 mod save;
 mod slice;

@@ -1,5 +1,6 @@
 //! What leaves of a tensor: the descriptor that is true of the bytes in a file or stream, and the bytes.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use hurray_core::{
@@ -10,8 +11,8 @@ use hurray_ffi::{Buffer, BufferFlags, device};
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use crate::gathered_write::Part;
 use crate::host_bytes::host_bytes;
+use crate::part::Part;
 
 /// A tensor that cannot leave.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -77,7 +78,7 @@ fn part<'a>(
     let start = usize::try_from(range.start).unwrap_or(usize::MAX);
     let end = usize::try_from(range.end).unwrap_or(usize::MAX);
     let refused = match host_bytes(index, row, buffer) {
-        Ok(bytes) => return Ok(Part::Host(bytes.get(start..end).unwrap_or_default())),
+        Ok(bytes) => return Ok(Part::Host(bytes.get(start..end).unwrap_or_default().into())),
         Err(refused) => refused,
     };
     // A device brings what somebody can wait for, where there is one.
@@ -94,7 +95,7 @@ fn part<'a>(
             row: *row,
             buffer,
         },
-        _ => Part::Host(&[]),
+        _ => Part::Host(Cow::Borrowed(&[])),
     })
 }
 

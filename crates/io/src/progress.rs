@@ -78,25 +78,3 @@ impl<W: Write> Write for Watched<'_, '_, W> {
         self.sink.flush()
     }
 }
-
-/// A sink that only counts.
-#[derive(Default)]
-pub(crate) struct Counter(pub(crate) u64);
-
-impl Write for Counter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 = self.0.saturating_add(bytes.len() as u64);
-        Ok(bytes.len())
-    }
-
-    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let bytes = parts.iter().map(|part| part.len());
-        let bytes = bytes.fold(0, usize::saturating_add);
-        self.0 = self.0.saturating_add(bytes as u64);
-        Ok(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}

@@ -4,7 +4,8 @@ use std::path::Path;
 use hurray_ffi::Item;
 
 use crate::atomic_file::AtomicFile;
-use crate::progress::{Counter, Progress, Watched};
+use crate::container_encoder::ContainerEncoder;
+use crate::progress::{Progress, Watched};
 use crate::{FileError, FileOptions, FileWriter, Value};
 
 /// Writes a file of these items and this metadata to `path`, in the place of the one that is there, if one is: see [`AtomicFile`]. Items that
@@ -49,8 +50,17 @@ fn measure<'a>(
     metadata: &[(String, Value)],
     options: FileOptions,
 ) -> Result<u64, FileError> {
-    let rehearsal = FileWriter::rehearsal(Counter::default(), options)?;
-    write(rehearsal, items, metadata).map(|Counter(total)| total)
+    let (mut encoder, _) = ContainerEncoder::new(options)?;
+    for (key, value) in metadata {
+        encoder.push_metadata(key.clone(), value.clone());
+    }
+    let mut parts = Vec::new();
+    for (name, item) in items {
+        encoder.push_item(name, item, &mut parts)?;
+        parts.clear();
+    }
+    let (_, len) = encoder.finish()?;
+    Ok(len)
 }
 
 fn write_watched<'a>(
@@ -62,24 +72,23 @@ fn write_watched<'a>(
     progress: &mut Progress<'_>,
 ) -> Result<(), FileError> {
     let mut sink = Watched::new(sink, total, progress);
-    let written = FileWriter::new(&mut sink, options)
-        .and_then(|writer| write(writer, items, metadata).map(drop));
+    let written = write(&mut sink, items, metadata, options);
     if sink.is_stopped() {
         return Err(FileError::Stopped);
     }
     written
 }
 
-fn write<'a, W: Write>(
-    mut writer: FileWriter<W>,
+fn write<'a>(
+    sink: impl Write,
     items: impl IntoIterator<Item = (&'a str, &'a Item)>,
     metadata: &[(String, Value)],
-) -> Result<W, FileError> {
+    options: FileOptions,
+) -> Result<(), FileError> {
+    let mut writer = FileWriter::new(sink, options)?;
     for (key, value) in metadata {
         writer.push_metadata(key, value.clone());
     }
-    for (name, item) in items {
-        writer.write_item(name, item)?;
-    }
-    writer.finish()
+    writer.write_items(items)?;
+    writer.finish().map(drop)
 }

@@ -6,7 +6,7 @@ use hurray_ffi::{OrderError, TensorError};
 use thiserror::Error;
 
 use crate::OutgoingError;
-use crate::gathered_write::WriteError;
+use crate::outflow::WriteError;
 
 /// What can be wrong with a stream, and with what is written to one. After any of them but [`Io`](Self::Io) the position is undefined.
 #[derive(Debug, Error)]

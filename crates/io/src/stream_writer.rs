@@ -1,11 +1,11 @@
 use std::io::Write;
-use std::ops::Range;
 
 use hurray_core::{SyncMode, TensorDescriptor};
 use hurray_ffi::{Buffer, Composite, Item, Tensor};
 
-use crate::gathered_write::{Part, write_parts};
+use crate::outflow::Outflow;
 use crate::outgoing::outgoing;
+use crate::part::Part;
 use crate::{OutgoingError, StreamError, StreamLimits};
 
 /// Writes tensors and composites to `W`, one after the other, from where their bytes lie.
@@ -36,7 +36,7 @@ impl<W: Write> StreamWriter<W> {
     pub fn write_tensor(&mut self, tensor: &Tensor) -> Result<(), StreamError> {
         let mut gathered = Gathered::new(self.limits);
         gathered.push_tensor(tensor)?;
-        self.write(&gathered)
+        self.write(gathered)
     }
 
     /// Writes a tensor or a composite with all its members.
@@ -47,7 +47,7 @@ impl<W: Write> StreamWriter<W> {
     pub fn write_item(&mut self, item: &Item) -> Result<(), StreamError> {
         let mut gathered = Gathered::new(self.limits);
         gathered.push_item(item, 0)?;
-        self.write(&gathered)
+        self.write(gathered)
     }
 
     /// The sink. What is written to it by other ways is in the stream.
@@ -81,36 +81,30 @@ impl<W: Write> StreamWriter<W> {
         Ok(self.sink)
     }
 
-    fn write(&mut self, gathered: &Gathered<'_>) -> Result<(), StreamError> {
+    fn write(&mut self, gathered: Gathered<'_>) -> Result<(), StreamError> {
         if self.failed {
             return Err(StreamError::Failed);
         }
-        let parts: Vec<_> = gathered.parts().collect();
         self.failed = true;
-        write_parts(&mut self.sink, &parts)?;
+        let mut out = Outflow::new(&mut self.sink);
+        out.push_all(gathered.parts)?;
+        out.finish()?;
         self.failed = false;
         Ok(())
     }
 }
 
-/// An item as it leaves: descriptors in one block, buffers where they lie.
+/// An item as it leaves: descriptors, and buffers where they lie.
 struct Gathered<'a> {
     limits: StreamLimits,
-    descriptors: Vec<u8>,
-    pieces: Vec<Piece<'a>>,
-}
-
-enum Piece<'a> {
-    Descriptor(Range<usize>),
-    Buffer(Part<'a>),
+    parts: Vec<Part<'a>>,
 }
 
 impl<'a> Gathered<'a> {
     fn new(limits: StreamLimits) -> Self {
         Self {
             limits,
-            descriptors: Vec::new(),
-            pieces: Vec::new(),
+            parts: Vec::new(),
         }
     }
 
@@ -148,25 +142,10 @@ impl<'a> Gathered<'a> {
         if self.limits.cross_machine {
             check_sync_modes(&descriptor)?;
         }
-        let start = self.descriptors.len();
-        // Room for more than this one, so that many cost linear time.
-        let len = descriptor.encoded_len().map_err(OutgoingError::from)?;
-        self.descriptors.reserve(len);
-        let encoded = descriptor.encode_into(&mut self.descriptors);
-        encoded.map_err(OutgoingError::from)?;
-        self.pieces
-            .push(Piece::Descriptor(start..self.descriptors.len()));
-        self.pieces.extend(parts.into_iter().map(Piece::Buffer));
+        let encoded = descriptor.encode().map_err(OutgoingError::from)?;
+        self.parts.push(Part::Host(encoded.into()));
+        self.parts.extend(parts);
         Ok(())
-    }
-
-    fn parts(&self) -> impl Iterator<Item = Part<'_>> {
-        self.pieces.iter().map(|piece| match piece {
-            Piece::Descriptor(range) => {
-                Part::Host(self.descriptors.get(range.clone()).unwrap_or_default())
-            }
-            Piece::Buffer(part) => part.clone(),
-        })
     }
 }
 
