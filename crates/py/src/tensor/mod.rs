@@ -2,6 +2,7 @@
 
 mod array;
 mod construct;
+mod extents;
 mod lend;
 mod repr;
 mod view;
@@ -256,6 +257,16 @@ impl Tensor {
         };
         let argument = stream.map(StreamArgument::new).transpose()?;
         Self::new(py, view::buffer(py, &self.inner, position, argument)?)
+    }
+
+    /// (address, bytes, device) of each buffer, for transports and kernels of one's own. They do
+    /// not keep the memory: hold the tensor until the work is queued. In mode consumer_stream the
+    /// addresses are good on that stream; let go of what `order(stream)` gave, and the memory stays
+    /// until what was queued there is done.
+    ///
+    /// Raises UnsupportedError in mode event, naming what would work.
+    fn extents<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        extents::extents(py, &self.inner)
     }
 
     /// The storage of a quantized tensor as a tensor of its codes, without the scheme and its
