@@ -75,7 +75,7 @@ def infer(inbox, out):
     stream, add = hurray.cuda.Stream(), Kernel()
     while (batch := inbox.get()) is not DONE:
         ready = batch.order(stream)
-        codes = hurray.empty(batch.shape, hurray.int8, device="cuda:0", stream=stream)
+        codes = hurray.empty(batch.shape, dtype=hurray.int8, device="cuda:0", stream=stream)
         add(codes.buffer(0, stream=stream), ready.buffer(0, stream=stream), 1, stream)
         result = hurray.Tensor(
             codes,

@@ -20,16 +20,14 @@ def busy_reclaimer(device):
 
     def churn():
         device.make_current()
-        stream = device.stream()
         while not stop.is_set():
-            # Made before a capture or in it: an allocation of a program's own may break one, so
-            # the memory is made once.
             tensor = hurray.Tensor(Token(memory, released), hurray.uint8, (SIZE,))
             view = tensor.buffer(0, stream=stream)
             stream.fill(memory.address, 1, SIZE)
             del view, tensor
 
-    memory = Memory(device, SIZE)
+    # Made before the capture, which an allocation of a program's own may break.
+    memory, stream = Memory(device, SIZE), device.stream()
     thread = threading.Thread(target=churn)
     thread.start()
     try:
@@ -54,7 +52,7 @@ class Token:
 def capture_with_a_busy_reclaimer():
     device = Device()
     stream, target = device.stream(), device.alloc(SIZE)
-    source = hurray.empty((SIZE,), hurray.uint8, device="cuda:0", stream=stream)
+    source = hurray.empty((SIZE,), dtype=hurray.uint8, device="cuda:0", stream=stream)
     address = address_of(source)
     stream.fill(address, 5, SIZE)
     source = source.record(stream).synchronize()
@@ -104,7 +102,7 @@ def a_graph_keeps_what_it_reads():
 def pending_bytes_are_refused():
     device = Device()
     a, b, target = device.stream(), device.stream(), device.alloc(SIZE)
-    tensor = hurray.empty((SIZE,), hurray.uint8, device="cuda:0", stream=a)
+    tensor = hurray.empty((SIZE,), dtype=hurray.uint8, device="cuda:0", stream=a)
     address = address_of(tensor)
     a.delay(200_000_000)
     a.fill(address, 3, SIZE)
@@ -129,18 +127,21 @@ def pending_bytes_are_refused():
 def ordered_inside():
     device = Device()
     a, b, target = device.stream(), device.stream(), device.alloc(SIZE)
-    tensor = hurray.empty((SIZE,), hurray.uint8, device="cuda:0", stream=a)
+    tensor = hurray.empty((SIZE,), dtype=hurray.uint8, device="cuda:0", stream=a)
     address = address_of(tensor)
     ready = tensor.synchronize()
     a.begin_capture()
+    b.join(a)
     a.fill(address, 6, SIZE)
     written = ready.record(a)
     ordered = written.order(b)
     b.copy(target, address, SIZE)
     joined = ordered.record(b).order(a)
     graph = a.end_capture()
-    graph.launch(a)
-    assert a.read(target, SIZE) == b"\6" * SIZE
+    for _ in range(3):
+        a.fill(target, 0, SIZE)
+        graph.launch(a)
+        assert a.read(target, SIZE) == b"\6" * SIZE
     del written, ordered, joined, ready, tensor
     graph.close()
-    return "fork and join by `record` and `order`, values right on launch"
+    return "handed from one captured stream to the other and back, right at each launch"

@@ -38,6 +38,13 @@ class Stream:
         """A kernel that does nothing for so many clock ticks, about 2 to the nanosecond."""
         self.device.delay(ticks, self.handle)
 
+    def join(self, other):
+        """Goes on after what `other` has queued; in a capture of its, where it is captured."""
+        event = call(driver.cuEventCreate(2))
+        call(driver.cuEventRecord(event, other.handle))
+        call(driver.cuStreamWaitEvent(self.handle, event, 0))
+        call(driver.cuEventDestroy(event))
+
     def begin_capture(self):
         """In the mode that forbids most: what any thread does may invalidate it."""
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL

@@ -19,7 +19,7 @@ def export_from_another_device():
     second, first = two_devices()
     stream, target = stream_of(second)
     first.make_current()
-    tensor = hurray.empty((SIZE,), hurray.uint8, device="cuda:1", stream=stream)
+    tensor = hurray.empty((SIZE,), dtype=hurray.uint8, device="cuda:1", stream=stream)
     address = address_of(tensor)
     stream.fill(address, 8, SIZE)
     ordered = hurray.from_dlpack(tensor.record(stream), stream=stream)
@@ -38,7 +38,7 @@ def stream_of_another_device():
     first.make_current()
     here, _ = stream_of(first)
     there, _ = stream_of(second)
-    tensor = hurray.empty((SIZE,), hurray.uint8, device="cuda:0", stream=here)
+    tensor = hurray.empty((SIZE,), dtype=hurray.uint8, device="cuda:0", stream=here)
     try:
         tensor.order(there)
     except hurray.DeviceError as error:
@@ -53,7 +53,7 @@ def copy_across():
     here, _ = stream_of(first)
     there, target = stream_of(second)
     first.make_current()
-    tensor = hurray.empty((SIZE,), hurray.uint8, device="cuda:0", stream=here)
+    tensor = hurray.empty((SIZE,), dtype=hurray.uint8, device="cuda:0", stream=here)
     address = address_of(tensor)
     here.fill(address, 0, SIZE)
     here.delay(20_000_000)

@@ -2,6 +2,7 @@
 
 import time
 
+import numpy as np
 from captures import busy_reclaimer
 from device_work import Device
 from hunt import hunt
@@ -156,13 +157,7 @@ def ways():
     import cupy
     import torch
 
-    shown = []
-
-    def same(what, got, address, expected):
-        assert got == address, f"{what}: another address"
-        shown.append(what)
-        assert expected, f"{what}: wrong values"
-
+    shown = 0
     x = torch.arange(4096, dtype=torch.float32, device="cuda")
     c = cupy.arange(4096, dtype=cupy.float32)
     with hurray.copies() as log:
@@ -186,10 +181,12 @@ def ways():
                 is_torch = isinstance(out, torch.Tensor)
                 found = out.data_ptr() if is_torch else out.data.ptr
                 total = float(out.sum())
-                same(f"{name} → {way}", found, address, total == 4096 * 4095 / 2)
+                assert found == address, f"{name}, {way}: another address"
+                assert total == 4096 * 4095 / 2, f"{name}, {way}: wrong values"
+                shown += 1
         assert not log, log
     host = hurray.from_torch(x).to("cpu")
-    assert (host.numpy() == c.get()).all()
+    assert (np.asarray(host) == c.get()).all()
     return f'{len(shown)} pairs at the producer\'s address, no copy; `to("cpu")` gives the values'
 
 
@@ -310,7 +307,7 @@ def expandable_segments():
     assert int(part.to_cupy()[0]) == 40 << 20
     try:
         hurray.Tensor(Beyond(x), hurray.uint8, (x.nbytes + (1 << 40),))
-    except (hurray.BufferError, ValueError):
+    except hurray.BufferError:
         pass
     else:
         raise AssertionError("a range beyond the mappings was accepted")

@@ -46,7 +46,7 @@ def handoff(take):
     target = device.alloc(SIZE)
 
     def attempt(ticks, ordered):
-        tensor = hurray.empty((SIZE,), hurray.uint8, device="cuda:0", stream=a)
+        tensor = hurray.empty((SIZE,), dtype=hurray.uint8, device="cuda:0", stream=a)
         address = address_of(tensor)
         a.fill(address, 0, SIZE)
         a.synchronize()
@@ -100,7 +100,7 @@ def pool_memory_freed():
     target = device.alloc(SIZE)
 
     def attempt(ticks, ordered):
-        tensor = hurray.empty((SIZE,), hurray.uint8, device="cuda:0", stream=a)
+        tensor = hurray.empty((SIZE,), dtype=hurray.uint8, device="cuda:0", stream=a)
         address = address_of(tensor)
         a.fill(address, 1, SIZE)
         a.synchronize()
@@ -112,7 +112,7 @@ def pool_memory_freed():
         time.sleep(0.002)
         again = []
         for _ in range(16):
-            again.append(hurray.empty((SIZE,), hurray.uint8, device="cuda:0", stream=c))
+            again.append(hurray.empty((SIZE,), dtype=hurray.uint8, device="cuda:0", stream=c))
             c.fill(int(again[-1].order(c).__cuda_array_interface__["data"][0]), 9, SIZE)
         seen = b.read(target, SIZE)
         c.synchronize()
@@ -187,7 +187,7 @@ def paged(stream):
     page = SIZE // (pages * heads * width)
 
     def filled(count, dtype):
-        tensor = hurray.empty((count,), dtype, device="cuda:0", stream=stream)
+        tensor = hurray.empty((count,), dtype=dtype, device="cuda:0", stream=stream)
         stream.fill(address_of(tensor), 0, tensor.buffer_handles[0].byte_size)
         return tensor
 
