@@ -502,8 +502,8 @@ pub enum PointerError {
     },
 }
 
-/// Page-locked host memory in chunks of one size, which one thread copies through for a while, and a stream of its own. While the host fills or empties one
-/// chunk, the copies from or to the others are under way.
+/// Page-locked host memory in chunks of one size, which one thread copies through for a while, and a stream of its own. While the host fills or
+/// empties one chunk, the copies from or to the others are under way.
 ///
 /// ```text
 /// chunk ─> fill it, queue copies from it ─> advance ─> chunk ─> …
@@ -526,7 +526,8 @@ pub trait StagingRing: Send {
     /// What the driver says.
     fn chunk(&mut self) -> Result<&mut [u8], DeviceError>;
 
-    /// Goes on to the next chunk. Copies from or to the current one are queued on `copying` by now, and on no other stream; on none, where it is `None`.
+    /// Goes on to the next chunk. Copies from or to the current one are queued on `copying` by now, and on no other stream; on none, where it is
+    /// `None`.
     ///
     /// # Errors
     /// What the driver says. The ring is not used again.
@@ -647,8 +648,8 @@ pub trait DeviceLayer: Send + Sync {
     #[expect(unsafe_code, reason = "declared here, implemented by device crates")]
     unsafe fn copy(&self, copies: &[CopyRequest], stream: &Stream) -> Result<(), DeviceError>;
 
-    /// Chunks through which bytes come to the memory of device `device_id`, or from it. They go back when the ring is dropped, with their copies still under
-    /// way.
+    /// Chunks through which bytes come to the memory of device `device_id`, or from it. They go back when the ring is dropped, with their copies
+    /// still under way.
     ///
     /// # Errors
     /// No such device, or what the driver says.

@@ -128,8 +128,8 @@ impl StagingRing for Staging {
         let driver = self.ring.device.driver();
         self.ring.open().map_err(|failed| driver.error(failed))?;
         let address = ptr::with_exposed_provenance_mut(self.ring.address());
-        // SAFETY: the chunk is of that length, live as long as the ring, and nobody else's: copies from or to it were waited for just now, and whoever queues
-        // one by its address says so in `advance`, after which this borrow has ended.
+        // SAFETY: the chunk is of that length, live as long as the ring, and nobody else's: copies from or to it were waited for just now, and
+        // whoever queues one by its address says so in `advance`, after which this borrow has ended.
         Ok(unsafe { slice::from_raw_parts_mut(address, CHUNK) })
     }
 

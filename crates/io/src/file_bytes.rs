@@ -37,10 +37,11 @@ impl FileBytes {
         self.file.read_exact_at(target, offset)
     }
 
-    /// Reads `range` into `chunk`, which is memory of whole [`DIRECT_ALIGNMENT`]s and has room for all of those that `range` touches. The first byte of
-    /// `range` is as far in the chunk as it is in its own.
+    /// Reads `range` into `chunk`, which is memory of whole [`DIRECT_ALIGNMENT`]s and has room for all of those that `range` touches. The first
+    /// byte of `range` is as far in the chunk as it is in its own.
     ///
-    /// A direct read reads whole ones (I4). What is in the page cache already is taken from there, and a file system that refuses is read as any other.
+    /// A direct read reads whole ones (I4). What is in the page cache already is taken from there, and a file system that refuses is read as any
+    /// other.
     pub(crate) fn read_chunk(
         &self,
         chunk: &mut [u8],

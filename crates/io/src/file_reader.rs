@@ -150,8 +150,8 @@ impl FileReader {
     /// The tensors and whole composites of these names, in their order. Bytes that are read are read on several threads, and `progress` is told of
     /// them.
     ///
-    /// To a device they come through pinned chunks, each copied while others are read, past the page cache where they are more than that holds. Each item is in mode `event`: it can be used before the rest is there, and
-    /// the last may still be under way when this returns.
+    /// To a device they come through pinned chunks, each copied while others are read, past the page cache where they are more than that holds.
+    /// Each item is in mode `event`: it can be used before the rest is there, and the last may still be under way when this returns.
     ///
     /// # Errors
     /// As [`item`](Self::item); no memory; a device that cannot be used; [`FileError::Stopped`].

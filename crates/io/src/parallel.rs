@@ -12,8 +12,8 @@ use crate::progress::Progress;
 /// Bytes of a part: for less, a thread is not worth its start.
 pub(crate) const PART: usize = 4 << 20;
 
-/// Does `work` on each of `parts`, of `total` bytes in all, on as many threads as help, `most` at most. The threads are the call's own, and the calling
-/// one is among them; each begins with `begin`. `work` gives the bytes of its part.
+/// Does `work` on each of `parts`, of `total` bytes in all, on as many threads as help, `most` at most. The threads are the call's own, and the
+/// calling one is among them; each begins with `begin`. `work` gives the bytes of its part.
 pub(crate) fn for_each<P, S>(
     parts: impl Iterator<Item = P> + Send,
     total: u64,

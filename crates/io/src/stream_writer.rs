@@ -10,8 +10,8 @@ use crate::{OutgoingError, StreamError, StreamLimits};
 
 /// Writes tensors and composites to `W`, one after the other, from where their bytes lie.
 ///
-/// Bytes of a device come through pinned chunks. Rows say what is true of the bytes in the stream, and bytes before a tensor's first element stay behind, as with
-/// [`FileWriter`](crate::FileWriter).
+/// Bytes of a device come through pinned chunks. Rows say what is true of the bytes in the stream, and bytes before a tensor's first element stay
+/// behind, as with [`FileWriter`](crate::FileWriter).
 #[derive(Debug)]
 pub struct StreamWriter<W> {
     sink: W,

@@ -1,5 +1,5 @@
-//! Files to a device and back, on the stand-in driver. Each scenario is a small program, run as a process of its own: this executable again, told which
-//! by an environment variable.
+//! Files to a device and back, on the stand-in driver. Each scenario is a small program, run as a process of its own: this executable again, told
+//! which by an environment variable.
 #![cfg(target_os = "linux")]
 #![allow(
     clippy::expect_used,
@@ -8,6 +8,8 @@
     reason = "in tests a panic is the report"
 )]
 
+#[path = "../counting/mod.rs"]
+mod counting;
 #[path = "../../../cuda/tests/simulated/scene.rs"]
 #[allow(dead_code, reason = "the layer's own tests use the rest")]
 mod device;

@@ -49,7 +49,8 @@ const NEEDLESS: &[(&str, u64)] = &[
     ("cuStreamWaitEvent", 16),
     ("cuStreamWaitEvent", 17),
     ("cuStreamWaitEvent", 18),
-    // Each tensor has two on its producer's stream, of which the second says when it can be read; each copy has one for its chunk, and one for the tensor.
+    // Each tensor has two on its producer's stream, of which the second says when it can be read; each copy has one for its chunk, and one for the
+    // tensor.
     ("cuEventRecord", 1),
     ("cuEventRecord", 3),
     ("cuEventRecord", 5),
