@@ -5,14 +5,12 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use hurray_core::{
-    BlockAffine, BufferHandle, DeviceTag, ElementType, Layout, MemoryClass, QuantizationScheme,
-    ScaleType, Stream, SyncMode, TensorDescriptor,
-};
+use hurray_core::{Stream, SyncMode};
 use hurray_cuda::CudaStream;
 use hurray_ffi::abi::*;
 
-use crate::scene::{Made, SIZES};
+use crate::scene::Made;
+use crate::tensors::{SIZES, cuda_row, quantized};
 
 const LIBRARY: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/libdevice.so");
 
@@ -166,28 +164,8 @@ pub(crate) fn make(
 }
 
 fn descriptor(modes: [SyncMode; 3]) -> Made<Vec<u8>> {
-    let scheme = QuantizationScheme::BlockAffine(BlockAffine {
-        axis: 1,
-        block_size: 32,
-        scale_buffer: 1,
-        zero_point_buffer: Some(2),
-        scale_type: ScaleType::Float32,
-    });
-    let rows = [0, 1, 2].map(|index| BufferHandle {
-        byte_size: SIZES[index] as u64,
-        alignment: 64,
-        device: DeviceTag::Cuda,
-        sync_mode: modes[index],
-        memory_class: MemoryClass::Standard,
-    });
-    let shape = [4, 64].as_slice();
-    let descriptor = TensorDescriptor {
-        quantization: Some(scheme.encode()),
-        ..TensorDescriptor::new(ElementType::Int4, shape, Layout::RowMajor, rows)
-    };
-    let mut bytes = vec![0; descriptor.encoded_len()?];
-    descriptor.encode_to_slice(&mut bytes)?;
-    Ok(bytes)
+    let rows = [0, 1, 2].map(|index| cuda_row(SIZES[index], modes[index]));
+    Ok(quantized(rows).encode()?)
 }
 
 /// Has the C program read a list on a stream, and give it back.

@@ -1,17 +1,23 @@
 //! Lists between libraries: the C program's, and ours in its hands.
 
 use std::ptr;
+use std::sync::Arc;
 
-use hurray_core::SyncMode;
+use hurray_core::{PointerError, SyncMode};
 use hurray_cuda::CudaStream;
+use hurray_cuda_programs::cuda;
 use hurray_ffi::abi::*;
-use hurray_ffi::{Buffer, Item, Readiness, Tensor, consume};
+use hurray_ffi::{
+    Buffer, BufferError, ConsumeError, Item, Readiness, Tensor, TensorError, consume,
+};
 use libtest_mimic::Trial;
 
 use crate::c_program::{self, How, List, Producer, last_error, ordered_releases};
-use crate::device::{calls, finish, host_waits, make_current, stream};
+use crate::device::{call, calls, finish, handle, host_waits, make_current, stream};
 use crate::harness::{Done, Scenario, assert_clean, assert_handled, child, clean, clean_on, sweep};
-use crate::scene::{Made, SIZES, foreign, orders_of, plain, pooled, quantized, read_all};
+use crate::producer;
+use crate::scene::{Made, foreign, orders_of, plain, pooled, quantized, read_all, write_all};
+use crate::tensors::{self, SIZES, cuda_row};
 
 const EVENT: SyncMode = SyncMode::Event;
 const STREAM: SyncMode = SyncMode::ConsumerStream;
@@ -77,6 +83,18 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     (
         "streams_of_another_device_are_refused",
         streams_of_another_device_are_refused,
+    ),
+    (
+        "buffers_go_back_at_the_same_time",
+        buffers_go_back_at_the_same_time,
+    ),
+    (
+        "a_list_that_lies_about_its_memory_is_refused",
+        a_list_that_lies_about_its_memory_is_refused,
+    ),
+    (
+        "a_producer_that_knows_no_stream_is_waited_for",
+        a_producer_that_knows_no_stream_is_waited_for,
     ),
     ("chains_of_8_tensors", chains_of_8_tensors),
     (
@@ -149,6 +167,9 @@ pub(crate) fn tests() -> Vec<Trial> {
         clean_on("streams_of_another_device_are_refused", |run| {
             run.devices(2)
         }),
+        clean("buffers_go_back_at_the_same_time"),
+        clean("a_list_that_lies_about_its_memory_is_refused"),
+        clean("a_producer_that_knows_no_stream_is_waited_for"),
         clean("chains_of_8_tensors"),
         Trial::test("every_driver_error_in_a_chain_is_an_error_value", || {
             let sound = child("chains_of_8_tensors").logged().run();
@@ -533,6 +554,91 @@ fn streams_of_another_device_are_refused() -> Done {
         HURRAY_OK
     );
     drop((writers, other));
+    finish()
+}
+
+/// From a thread each, with an event let go meanwhile.
+fn buffers_go_back_at_the_same_time() -> Done {
+    make_current(0)?;
+    let (writers, reader) = (writers()?, stream()?);
+    let number = reader.stream().number().get();
+    for round in 0..50 {
+        let producer = [Producer::Table, Producer::Callback, Producer::Ordered][round % 3];
+        let tensor = taken(c_program::make(producer, [EVENT; 3], &writers.0)?)?;
+        let (mut list, _) = exported(&tensor)?;
+        let out = tensor.order(reader.stream())?;
+        drop(tensor);
+        read_all(&out, reader.stream())?;
+        drop(out);
+        let address = list.expose_provenance();
+        std::thread::scope(|scope| {
+            for index in 0..3 {
+                scope.spawn(move || {
+                    let list = ptr::with_exposed_provenance_mut(address);
+                    assert_eq!(unsafe { hurray_event_release(list, index) }, HURRAY_OK);
+                    let status = unsafe { hurray_buffer_list_release(list, index, number) };
+                    assert_eq!(status, HURRAY_OK, "{}", last_error());
+                });
+            }
+        });
+        assert_eq!(
+            unsafe { hurray_buffer_list_destroy(&raw mut list) },
+            HURRAY_OK
+        );
+    }
+    ended()?;
+    drop((writers, reader));
+    finish()
+}
+
+/// Host bytes called CUDA: refused before any use, and the list stays its capsule's.
+fn a_list_that_lies_about_its_memory_is_refused() -> Done {
+    let rows = SIZES.map(|size| cuda_row(size, READY));
+    let made = producer::List::new(&[&tensors::quantized(rows)]);
+    let log = Arc::clone(&made.log);
+    let (list, context) = made.into_capsule();
+    let error = unsafe { consume(list, context) }.unwrap_err();
+    let ConsumeError::Tensor(TensorError::Buffer { buffer: 0, source }) = error else {
+        panic!("{error}")
+    };
+    let unknown = matches!(
+        source,
+        BufferError::Pointer(PointerError::Unknown { device_id: 0, .. })
+    );
+    assert!(unknown, "{source}");
+    assert_eq!(log.counts(), [0, 0, 0]);
+    producer::destroy(list);
+    assert_eq!(log.counts(), [1, 1, 1]);
+    finish()
+}
+
+/// It refuses a release with a stream, and gets its bytes back once the device is done.
+fn a_producer_that_knows_no_stream_is_waited_for() -> Done {
+    make_current(0)?;
+    let reader = stream()?;
+    let rows = SIZES.map(|size| cuda_row(size, READY));
+    let mut made = producer::List::new(&[&tensors::quantized(rows)]);
+    made.refuses_streams = true;
+    let memory = SIZES.map(|size| call(cuda::alloc(size)));
+    for (buffer, address) in made.buffers.iter_mut().zip(&memory) {
+        let address = *address.as_ref().map_err(ToString::to_string)?;
+        buffer.info.data = ptr::with_exposed_provenance_mut(address as usize);
+    }
+    let log = Arc::clone(&made.log);
+    let tensor = taken(made.into_capsule())?;
+    let out = tensor.order(reader.stream())?;
+    write_all(&out, 1, reader.stream())?;
+    drop((tensor, out));
+    assert_eq!(host_waits(), 0);
+    hurray_cuda::flush();
+    assert_eq!(log.counts(), [1, 1, 1]);
+    assert_eq!(log.destroyed(), 1);
+    // That the reclaimer has waited the program can't know, as the stand-in driver sees it.
+    call(cuda::synchronize_stream(handle(reader.stream())))?;
+    for address in memory {
+        call(cuda::free(address?))?;
+    }
+    drop(reader);
     finish()
 }
 

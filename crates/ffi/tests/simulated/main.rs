@@ -22,8 +22,12 @@ mod device;
 mod harness;
 mod lists;
 mod ordering;
+#[path = "../producer/mod.rs"]
+mod producer;
 mod returning;
 mod scene;
+#[path = "../tensors/mod.rs"]
+mod tensors;
 
 use std::process::ExitCode;
 

@@ -4,18 +4,14 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hurray_core::{
-    BlockAffine, DeviceTag, ElementType, Layout, MemoryClass, QuantizationScheme, ScaleType,
-    Stream, TensorDescriptor,
-};
+use hurray_core::{DeviceTag, ElementType, MemoryClass, Stream};
 use hurray_cuda_programs::cuda;
 use hurray_ffi::{Buffer, BufferFlags, Owner, Place, Readiness, Tensor};
 
 use crate::device::{call, handle};
 use crate::harness::Done;
-
-/// Bytes of codes, scales and zero points of a `[4, 64]` int4 tensor.
-pub(crate) const SIZES: [usize; 3] = [128, 32, 32];
+use crate::tensors;
+pub(crate) use crate::tensors::SIZES;
 
 pub(crate) type Made<T> = Result<T, Box<dyn Error>>;
 
@@ -28,38 +24,14 @@ pub(crate) const CUDA: Place = Place {
 
 /// A tensor of three buffers, quantized per block.
 pub(crate) fn quantized(buffers: [Buffer; 3]) -> Made<Tensor> {
-    let scheme = QuantizationScheme::BlockAffine(BlockAffine {
-        axis: 1,
-        block_size: 32,
-        scale_buffer: 1,
-        zero_point_buffer: Some(2),
-        scale_type: ScaleType::Float32,
-    });
-    let rows = buffers.each_ref().map(Buffer::handle);
-    let plain = TensorDescriptor::new(
-        ElementType::Int4,
-        [4, 64].as_slice(),
-        Layout::RowMajor,
-        [rows[0]],
-    );
-    let descriptor = TensorDescriptor {
-        quantization: Some(scheme.encode()),
-        buffers: rows.as_slice().into(),
-        ..plain
-    };
+    let descriptor = tensors::quantized(buffers.each_ref().map(Buffer::handle));
     Ok(Tensor::new(descriptor, buffers.as_slice())?)
 }
 
 /// A tensor of one buffer.
 pub(crate) fn plain(buffer: Buffer) -> Made<Tensor> {
-    let row = buffer.handle();
     let shape = [buffer.len() as u64];
-    let descriptor = TensorDescriptor::new(
-        ElementType::Uint8,
-        shape.as_slice(),
-        Layout::RowMajor,
-        [row],
-    );
+    let descriptor = tensors::plain(ElementType::Uint8, &shape, buffer.handle());
     Ok(Tensor::new(descriptor, [buffer].as_slice())?)
 }
 
