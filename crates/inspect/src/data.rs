@@ -1,11 +1,11 @@
-//! The bytes of buffers, read again a piece at a time.
+//! Bytes of an input, read where they lie.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// Bytes of a piece.
+/// Bytes of what is read of a buffer at a time.
 const PIECE: u64 = 1 << 22;
 
 /// The bytes `range` of `file`.

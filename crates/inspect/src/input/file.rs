@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use hurray_io::{ContainerParser, FileError, FileReader, Opening, Section};
 
 use super::{Container, Format, Input, Part};
+use crate::data;
 use crate::fault::{self, Fault};
 use crate::fields;
 
@@ -50,12 +50,10 @@ pub(super) fn read(path: &Path, file: &File, size: u64) -> io::Result<Input> {
     entries.sort_by_key(|(entry, _)| entry.descriptor_offset);
     let (numbers, places): (Vec<_>, Vec<_>) = entries.iter().map(|(_, place)| *place).unzip();
     for ((entry, _), &place) in entries.iter().zip(&places) {
-        let bytes = read_at(
-            file,
-            entry.descriptor_offset,
-            entry.descriptor_length.into(),
-        )?;
-        let mut part = Part::new(entry.name.to_string(), entry.descriptor_offset, bytes);
+        let start = entry.descriptor_offset;
+        let end = start.saturating_add(entry.descriptor_length.into());
+        let bytes = data::whole(file, &(start..end))?;
+        let mut part = Part::new(entry.name.to_string(), start, bytes);
         match container.decode(entry, &part.bytes) {
             Ok(descriptor) => {
                 // What is wrong with them is found below, with the rest of the tensor.
@@ -107,13 +105,6 @@ fn judge(path: &Path, places: &[u64], input: &mut Input) -> io::Result<()> {
     Ok(())
 }
 
-fn read_at(file: &File, offset: u64, length: u64) -> io::Result<Vec<u8>> {
-    let length = usize::try_from(length).map_err(io::Error::other)?;
-    let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, offset)?;
-    Ok(bytes)
-}
-
 /// Where a tensor breaks its rule: in `part`, in its place in the index, or in one of the parts of its composite.
 fn locate_in(error: &FileError, (part, place): (&Part, u64), inside: &[Part]) -> Option<u64> {
     let within = match error {
@@ -149,23 +140,22 @@ impl Sections {
             Ok(parser) => Opening::Needs(parser),
             Err(error) => return Ok(Err(error)),
         };
-        for step in 0.. {
+        let mut step = 0;
+        loop {
             let parser = match opening {
                 Opening::Done(container) => return Ok(Ok(container)),
                 Opening::Needs(parser) => parser,
             };
             let range = parser.range();
-            let bytes = read_at(file, range.start, range.end.saturating_sub(range.start))?;
-            opening = match parser.supply(&bytes) {
-                Ok(opening) => opening,
-                Err(error) => {
-                    self.note(step, range, bytes);
-                    return Ok(Err(error));
-                }
-            };
+            let bytes = data::whole(file, &range)?;
+            let supplied = parser.supply(&bytes);
             self.note(step, range, bytes);
+            opening = match supplied {
+                Ok(opening) => opening,
+                Err(error) => return Ok(Err(error)),
+            };
+            step += 1;
         }
-        Err(io::ErrorKind::Other.into())
     }
 
     /// Keeps what the parser asked for: the header, the trailer, the index, the metadata.
