@@ -15,7 +15,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use hurray_core::{
-    CompositionRule, DeviceTag, ElementType, Layout, MemoryClass, Shard, SyncMode, TensorDescriptor,
+    CompositionRule, DeviceTag, ElementType, Layout, MemoryClass, Shard, Statistics, SyncMode,
+    TensorDescriptor,
 };
 use hurray_ffi::access::Reach;
 use hurray_ffi::{Buffer, Item, Tensor};
@@ -407,6 +408,7 @@ fn slices_of_packed_elements_begin_on_a_byte() {
         parent_shape: [100, 3].as_slice().into(),
         offset: [10, 0].as_slice().into(),
     });
+    descriptor.statistics = Some(Statistics::default().with_nnz(23));
     let bytes: Vec<u8> = (0..12).collect();
     let tensor = Tensor::new(descriptor, vec![memory(&bytes)]).unwrap();
     let (_folder, path) = file(&[("w", Item::Tensor(tensor))]);
@@ -415,6 +417,8 @@ fn slices_of_packed_elements_begin_on_a_byte() {
         assert_eq!(slice.descriptor().byte_offset, 3);
         // 9 elements of 4 bits.
         assert_eq!(bytes_of(&slice, 0)[3..], [3, 4, 5, 6, 7]);
+        // What is known of all elements is not known of some.
+        assert_eq!(slice.descriptor().statistics, None);
         // Where it is in the parent.
         let shard = slice.descriptor().shard.as_ref().unwrap();
         assert_eq!(shard.offset.as_slice(), [12, 0]);

@@ -22,6 +22,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("everything_in_a_file_arrives", everything_in_a_file_arrives),
     ("a_few_small_tensors_arrive", a_few_small_tensors_arrive),
     (
+        "a_tensor_of_many_chunks_is_waited_for_as_a_whole",
+        a_tensor_of_many_chunks_is_waited_for_as_a_whole,
+    ),
+    (
         "many_chunks_on_several_threads",
         many_chunks_on_several_threads,
     ),
@@ -54,6 +58,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         Trial::test("every_driver_error_while_loading_is_an_error_value", || {
             every_driver_error("a_few_small_tensors_arrive")
         }),
+        clean("a_tensor_of_many_chunks_is_waited_for_as_a_whole"),
         clean("many_chunks_on_several_threads"),
         clean("pinned_memory_is_filled_too"),
         clean_on("another_device_is_filled", |run| run.devices(2)),
@@ -215,6 +220,19 @@ fn consume(buffer: &Buffer, stream: &Stream) -> Done {
     let target = Buffer::allocate(CUDA, buffer.len(), false, stream)?;
     let [from, to] = [buffer, &target].map(|buffer| buffer.as_ptr().addr() as u64);
     call(cuda::copy(to, from, buffer.len(), handle(stream)))
+}
+
+/// By one thread and by several, and read before the host knows anything of it.
+fn a_tensor_of_many_chunks_is_waited_for_as_a_whole() -> Done {
+    make_current(0)?;
+    for len in [5 << 20, 17 << 20] {
+        let (_folder, path, names) = file(&[len], 4096);
+        let consumer = stream()?;
+        let items = load(&FileReader::open_unmapped(&path)?, &names, CUDA)?;
+        let ordered = tensor(&items[0]).order(consumer.stream())?;
+        consume(&ordered.buffers()[0], consumer.stream())?;
+    }
+    finish()
 }
 
 fn many_chunks_on_several_threads() -> Done {
