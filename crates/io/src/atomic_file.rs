@@ -1,6 +1,6 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, IoSlice, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
@@ -20,12 +20,12 @@ const PERMISSIONS: u32 = 0o777;
 /// ```
 ///
 /// Whoever has the old file open or mapped keeps it as it was. Where `path` is a link, what it points to is replaced. The new file has the
-/// permissions of the old one, or those of a plain create. Dropped without a commit, it leaves nothing behind; a killed process leaves the file
-/// beside, never a half file in the other's place.
+/// permissions of the old one, and its owner where the process may give it that, or those of a plain create. Dropped without a commit, it leaves
+/// nothing behind; a killed process leaves the file beside, never a half file in the other's place.
 ///
 /// What is no regular file (a pipe, a terminal, `/dev/null`) has no other to replace, and is written to directly.
 ///
-/// Not promised: other hard links to the old file, which go on to name that one, and its owner and attributes.
+/// Not promised: other hard links to the old file, which go on to name that one, and its extended attributes.
 #[derive(Debug)]
 pub struct AtomicFile(Kind);
 
@@ -48,14 +48,13 @@ impl AtomicFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        let (path, mode) = match old {
+        let (path, old) = match old {
             Some(old) => {
                 let metadata = old.metadata()?;
                 if !metadata.is_file() {
                     return Ok(Self(Kind::Direct(old)));
                 }
-                let mode = metadata.permissions().mode() & PERMISSIONS;
-                (fs::canonicalize(path)?, Some(mode))
+                (fs::canonicalize(path)?, Some(metadata))
             }
             None => (missing_file(path)?, None),
         };
@@ -75,7 +74,13 @@ impl AtomicFile {
                 options.write(true).create_new(true).mode(PLAIN_MODE);
                 options.open(path)
             })?;
-        if let Some(mode) = mode {
+        if let Some(old) = old {
+            let own = new.as_file().metadata()?;
+            if (own.uid(), own.gid()) != (old.uid(), old.gid()) {
+                // Only a privileged process may give files away; another's becomes its own.
+                let _: io::Result<()> = fchown(new.as_file(), Some(old.uid()), Some(old.gid()));
+            }
+            let mode = old.permissions().mode() & PERMISSIONS;
             new.as_file()
                 .set_permissions(Permissions::from_mode(mode))?;
         }

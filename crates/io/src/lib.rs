@@ -2,6 +2,8 @@
 //!
 //! [`ContainerParser`] and [`StreamParser`] do no I/O: they take bytes and say what they need next. [`FileReader`] and [`StreamReader`] read over
 //! them, and whoever has another source writes a reader of their own. [`FileWriter`] and [`StreamWriter`] write from where the bytes lie.
+//! [`save`] replaces a file at once and as a whole. Bytes come to a device, and from one, through pinned chunks; this crate knows no vendor, and asks
+//! the layer that is registered with the transport.
 //!
 //! Rule numbers (`FC7`, `ST3` …) in the documentation and in `rule()` of the errors are those of the format reference.
 #![cfg_attr(

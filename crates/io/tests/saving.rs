@@ -122,6 +122,12 @@ fn permissions_are_those_of_a_plain_create_or_of_the_old_file() {
         save_one(&path, &[2]).unwrap();
         assert_eq!(mode(&path), old);
     }
+    // Where the test may give a file away, so may the save.
+    if std::os::unix::fs::chown(&path, Some(12_345), Some(54_321)).is_ok() {
+        save_one(&path, &[2]).unwrap();
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!((metadata.uid(), metadata.gid()), (12_345, 54_321));
+    }
     // A write takes such bits away.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
     save_one(&path, &[3]).unwrap();
