@@ -13,7 +13,8 @@ use crate::progress::Progress;
 pub(crate) const PART: usize = 4 << 20;
 
 /// Does `work` on each of `parts`, of `total` bytes in all, on as many threads as help, `most` at most. The threads are the call's own, and the
-/// calling one is among them; each begins with `begin`. `work` gives the bytes of its part.
+/// calling one is among them; each begins with `begin`, and any other that cannot takes no part. `work` gives the bytes of
+/// its part.
 pub(crate) fn for_each<P, S>(
     parts: impl Iterator<Item = P> + Send,
     total: u64,
@@ -41,10 +42,14 @@ pub(crate) fn for_each<P, S>(
         ))
     };
     let all = || -> Result<(), FileError> {
-        let mut state = begin().inspect_err(|_| *lock() = None)?;
+        // One that cannot begin leaves its part to the others.
+        let Ok(mut state) = begin() else {
+            return Ok(());
+        };
         while one(&mut state)?.is_some() {}
         Ok(())
     };
+    let mut state = begin()?;
     thread::scope(|scope| {
         let mut others = Vec::new();
         for _ in 1..threads {
@@ -53,7 +58,6 @@ pub(crate) fn for_each<P, S>(
             };
             others.push(other);
         }
-        let mut state = begin().inspect_err(|_| *lock() = None)?;
         let mut told = 0;
         while let Some(done) = one(&mut state)? {
             told = done;
