@@ -20,11 +20,18 @@ GIVEN = {
         "scales": np.frombuffer(memoryview(aligned(16)), np.float32),
         "array": at(16, (4,)),
     },
+    "docs/files.md": lambda: {
+        "hurray": hurray,
+        "np": np,
+        "weights": np.arange(32, dtype=np.float32).reshape(4, 8),
+        "bias": np.ones(8, np.float32),
+    },
 }
 
 
 @pytest.mark.parametrize("name", GIVEN)
-def test_the_programs_of_a_document_run_in_order(name, capsys):
+def test_the_programs_of_a_document_run_in_order(name, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     text = (ROOT / name).read_text()
     programs = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert programs

@@ -288,6 +288,15 @@ def test_a_pipe(path, everything):
     thread.join()
 
 
+def test_a_path_to_a_pipe(path, everything, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    thread = threading.Thread(target=lambda: pipe.write_bytes(path.read_bytes()))
+    thread.start()
+    assert shown(hurray.load(pipe)) == everything
+    thread.join()
+
+
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_bytes(path, everything, kind):
     contents = kind(path.read_bytes())

@@ -299,8 +299,21 @@ impl FileReader {
     }
 
     fn read_tensor(&self, located: Located<'_>, target: Target) -> Result<Tensor, FileError> {
-        let buffers = self.source.buffers(&located.ranges, &mut unwatched)?;
-        located.tensor(&mut buffers.into_iter(), target)
+        let Target::Device(place) = target else {
+            let buffers = self.source.buffers(&located.ranges, &mut unwatched)?;
+            return located.tensor(&mut buffers.into_iter(), target);
+        };
+        if place.device == DeviceTag::Cpu {
+            return self.read_tensor(located, Target::Host);
+        }
+        let name = located.entry.name.clone();
+        let (copies, buffers) = ToDevice::allocate(place, located.ranges.to_vec())?;
+        let tensor = located.tensor(&mut buffers.into_iter(), target)?;
+        let filled = copies.fill(&self.source, vec![Item::Tensor(tensor)], &mut unwatched)?;
+        match filled.into_iter().next() {
+            Some(Item::Tensor(tensor)) => Ok(tensor),
+            _ => Err(FileError::NoTensor { name }),
+        }
     }
 
     fn decode(&self, entry: &Entry) -> Result<TensorDescriptor, FileError> {

@@ -17,7 +17,6 @@ use super::path::FilePath;
 use super::progress::{Progress, STEP};
 use super::source::Source;
 use crate::device;
-use crate::errors::UnsupportedError;
 use crate::ingest::buffer_protocol;
 use crate::owner::detached;
 
@@ -39,28 +38,16 @@ impl Container {
         call: &'static str,
     ) -> PyResult<Self> {
         let py = argument.py();
-        if let Some(path) = FilePath::of(argument)? {
-            let opened = detached(py, || {
-                let file = File::open(&path)?;
-                open_file(file, mmap)
-            });
-            return match opened {
-                Ok(reader) => Ok(Self {
-                    reader,
-                    path: Some(path),
-                }),
-                Err(error) => Err(of_file(py, error, Some(path.name(py)))),
-            };
-        }
-        let opened = if let Some(bytes) = buffer_protocol::buffer(argument, call)? {
-            FileReader::new(bytes)
-        } else if let Some(file) = descriptor::whole_file(argument)? {
-            detached(py, || open_file(file, mmap))
-        } else {
-            FileReader::new(read_all(argument)?)
+        let path = FilePath::of(argument)?;
+        let opened = match &path {
+            Some(path) if path.is_special() => FileReader::new(read_all(argument)?),
+            Some(path) => detached(py, || open_file(File::open(path)?, mmap)),
+            None => open_object(argument, mmap, call)?,
         };
-        let reader = opened.map_err(|error| of_file(py, error, None))?;
-        Ok(Self { reader, path: None })
+        match opened {
+            Ok(reader) => Ok(Self { reader, path }),
+            Err(error) => Err(of_file(py, error, path.as_ref().map(|path| path.name(py)))),
+        }
     }
 
     /// The tensors and composites of these names.
@@ -117,6 +104,21 @@ pub(super) fn watched<T>(
     }
 }
 
+/// Opens contents, or a file object.
+fn open_object(
+    argument: &Bound<'_, PyAny>,
+    mmap: bool,
+    call: &'static str,
+) -> PyResult<Result<FileReader, FileError>> {
+    if let Some(bytes) = buffer_protocol::buffer(argument, call)? {
+        return Ok(FileReader::new(bytes));
+    }
+    Ok(match descriptor::whole_file(argument)? {
+        Some(file) => detached(argument.py(), || open_file(file, mmap)),
+        None => FileReader::new(read_all(argument)?),
+    })
+}
+
 fn open_file(file: File, mmap: bool) -> Result<FileReader, FileError> {
     if mmap {
         FileReader::map(file)
@@ -170,7 +172,7 @@ fn allocate(len: usize) -> io::Result<AlignedBytes> {
         .map_err(|error| io::Error::other(PyMemoryError::new_err(error.to_string())))
 }
 
-/// The `device` argument: None leaves what a file declares, the CPU takes all of it for its own.
+/// The `device` argument: None leaves what a file declares, a device takes all of it for its own.
 #[derive(Clone, Copy)]
 pub(super) struct DeviceArgument(pub(super) Target);
 
@@ -181,14 +183,12 @@ impl<'py> FromPyObject<'_, 'py> for DeviceArgument {
         if object.is_none() {
             return Ok(Self(Target::Declared));
         }
-        let device = device::argument(&object)?;
-        if device.get().0 == Place::HOST {
-            return Ok(Self(Target::Host));
-        }
-        Err(UnsupportedError::new_err(format!(
-            "files are loaded to the cpu, not to {}: load, and then move the tensors",
-            device.get()
-        )))
+        let place = device::argument(&object)?.get().0;
+        Ok(Self(if place == Place::HOST {
+            Target::Host
+        } else {
+            Target::Device(place)
+        }))
     }
 }
 

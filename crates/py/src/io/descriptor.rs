@@ -53,7 +53,8 @@ pub(super) fn duplicate(object: &Bound<'_, PyAny>) -> PyResult<File> {
             "{object} is closed: its descriptor is {descriptor}"
         )));
     }
-    // SAFETY: the object has it open, and nobody closes it before this thread has let go of the interpreter.
+    // SAFETY: the object has it open, and nobody closes it before this thread lets go of the interpreter. It is only duplicated, which fails where it is
+    // not open after all.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
     let owned = borrowed.try_clone_to_owned();
     owned

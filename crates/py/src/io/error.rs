@@ -2,13 +2,14 @@
 
 use std::io;
 
+use hurray_ffi::OrderError;
 use hurray_io::{FileError as CoreFileError, OutgoingError, StreamError as CoreStreamError};
 use pyo3::exceptions::{PyMemoryError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
 
-use crate::errors::{InvalidDescriptorError, UnsupportedError};
+use crate::errors::{InvalidDescriptorError, Raise, UnsupportedError};
 
 pyo3::create_exception!(
     hurray,
@@ -122,6 +123,7 @@ pub(super) fn of_file(
     match error {
         CoreFileError::Io(error) => of_io(py, error, path),
         CoreFileError::Unwritable { source, .. } => of_outgoing(source, text),
+        CoreFileError::Device(error) => of_order(error, text),
         CoreFileError::Memory(error) => PyMemoryError::new_err(error.to_string()),
         CoreFileError::Slice { .. } => UnsupportedError::new_err(text),
         CoreFileError::Descriptor { .. }
@@ -146,6 +148,7 @@ pub(super) fn of_stream(
         CoreStreamError::Descriptor(_) | CoreStreamError::Tensor(_) if error.rule() != "ST9" => {
             InvalidDescriptorError::new_err(text)
         }
+        CoreStreamError::Device(error) => of_order(error, text),
         CoreStreamError::Allocation(error) => PyMemoryError::new_err(error.to_string()),
         CoreStreamError::Unwritable(error) => of_outgoing(error, text),
         _ => StreamError::new_err(text),
@@ -158,5 +161,13 @@ fn of_outgoing(error: OutgoingError, text: String) -> PyErr {
         OutgoingError::Access(_) => UnsupportedError::new_err(text),
         OutgoingError::Descriptor(_) => InvalidDescriptorError::new_err(text),
         _ => StreamError::new_err(text),
+    }
+}
+
+/// The exception for bytes that a device holds.
+fn of_order(error: OrderError, text: String) -> PyErr {
+    match error {
+        OrderError::Device(error) => error.raise(),
+        _ => UnsupportedError::new_err(text),
     }
 }

@@ -21,13 +21,16 @@ use crate::capsule;
 /// tensors map it; `save` does not. With `mmap=False` bytes are read, on several threads, into
 /// memory of their own.
 ///
-/// `device="cpu"` gives host tensors, also of what the file declares to be another device's;
-/// `device=None` leaves those as declared, to be relayed. `progress` is called with the bytes read
+/// `device="cpu"` gives host tensors, also of what the file declares to be another device's, without
+/// a copy; `device=None` leaves those as declared, to be relayed. With another device, bytes are read
+/// into pinned memory and copied from there, several chunks at a time; each tensor comes in mode
+/// `event`, and can be used before the rest is there. `progress` is called with the bytes read
 /// and all that are to be read (once, at the end, where the file is mapped); True shows a bar of
 /// tqdm.
 ///
 /// Raises FileError for a file that is not there (a FileNotFoundError too), is no container or
-/// lacks a name, InvalidDescriptorError for descriptors and composites that cannot be.
+/// lacks a name, InvalidDescriptorError for descriptors and composites that cannot be, DeviceError
+/// for a device that cannot be used.
 ///
 /// >>> hurray.load("model.hrry")["weights"]
 #[pyfunction]

@@ -1,6 +1,7 @@
 //! Paths, as Python gives them.
 
 use std::ffi::OsString;
+use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -44,6 +45,11 @@ impl FilePath {
             path: OsString::from_vec(encoded).into(),
             name: name.unbind(),
         })
+    }
+
+    /// Whether it leads to what is read or written through, a pipe or a terminal, and not to a file or folder.
+    pub(super) fn is_special(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|found| !found.is_file() && !found.is_dir())
     }
 
     /// The path as an error's `filename`.

@@ -6,7 +6,7 @@ use pyo3::exceptions::{PyImportError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 
-use crate::owner::attached;
+use crate::owner::{attached, calling};
 
 /// Bytes between two looks.
 pub(super) const STEP: usize = 16 << 20;
@@ -101,7 +101,8 @@ impl Progress {
         match &mut self.listener {
             None => Ok(()),
             Some(Listener::Function(function)) => {
-                function.call1(py, (self.done, self.total)).map(drop)
+                let numbers = (self.done, self.total);
+                calling(py, || function.call1(py, numbers)).map(drop)
             }
             Some(Listener::Bar { bar, total, told }) => {
                 if *total != self.total {
@@ -110,7 +111,7 @@ impl Progress {
                 }
                 let new = self.done.saturating_sub(*told);
                 *told = self.done;
-                bar.call_method1(py, "update", (new,)).map(drop)
+                calling(py, || bar.call_method1(py, "update", (new,))).map(drop)
             }
         }
     }

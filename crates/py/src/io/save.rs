@@ -1,7 +1,5 @@
 //! `hurray.save`.
 
-use std::fs;
-
 use hurray_ffi::Item;
 use hurray_io::FileOptions;
 use pyo3::exceptions::PyTypeError;
@@ -60,7 +58,7 @@ fn save(
     let title = target.as_ref().map(FilePath::title).unwrap_or_default();
     let mut progress = Progress::new(progress, None, &title)?;
     let written = match &target {
-        Some(path) if !is_special(path) => detached(py, || {
+        Some(path) if !path.is_special() => detached(py, || {
             watched(&mut progress, |watch| {
                 hurray_io::save(path, items, &metadata, options, watch)
             })
@@ -83,11 +81,6 @@ fn save(
     };
     written.map_err(|error| of_file(py, error, target.as_ref().map(|path| path.name(py))))?;
     progress.close(py)
-}
-
-/// Whether a path leads to what is written through, not replaced: a pipe, a terminal.
-fn is_special(path: &FilePath) -> bool {
-    fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
 /// Items by name, in their order.
