@@ -1,12 +1,11 @@
 //! Bytes of a file into the memory of a device: read into pinned chunks, and copied from there while others are read.
 
-use std::iter;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use hurray_core::{CopyRequest, DeviceLayer, MemoryClass, StagingRing, Stream};
-use hurray_ffi::{Buffer, Item, Place, device};
+use hurray_ffi::{Buffer, Item, OrderError, Place, device};
 
 use crate::FileError;
 use crate::file_bytes::{into_chunk, is_too_much_to_cache};
@@ -78,40 +77,22 @@ impl ToDevice {
             .map(|item| item.order(&stream))
             .collect();
         let lent = lent?;
+        let chunk_len = ring.chunk_len();
         let mut pieces = Vec::new();
         let mut buffers = ranges.iter().zip(addresses);
         for (number, item) in items.iter().enumerate() {
             for (range, address) in buffers.by_ref().take(buffer_count(item)) {
-                cut(range, address, number, ring.chunk_len(), &mut pieces);
-            }
-        }
-        let missing: Vec<_> = iter::repeat_with(AtomicUsize::default)
-            .take(items.len())
-            .collect();
-        for piece in &pieces {
-            if let Some(missing) = missing.get(piece.item) {
-                missing.fetch_add(1, Ordering::Relaxed);
+                cut(range, address, number, chunk_len, &mut pieces);
             }
         }
         pieces.sort_by_key(|piece| piece.range.start);
-        let chunk_len = ring.chunk_len();
-        let groups = grouped(&pieces, chunk_len);
-
+        let arrivals = Arrivals::new(&stream, items, &pieces);
         let total = total(&ranges);
         let is_direct = is_too_much_to_cache(total);
-        let recorded: Vec<OnceLock<Item>> =
-            iter::repeat_with(OnceLock::new).take(items.len()).collect();
-        let record = |number: usize| -> Result<(), FileError> {
-            if let (Some(item), Some(recorded)) = (items.get(number), recorded.get(number)) {
-                // Set once: by whoever queues the last piece.
-                let _: Result<(), _> = recorded.set(item.record(&stream)?);
-            }
-            Ok(())
-        };
         let device_id = (place.memory_class == MemoryClass::Standard).then_some(place.device_id);
         let ring = Mutex::new(Some(ring));
         parallel::for_each(
-            groups.into_iter(),
+            grouped(&pieces, chunk_len).into_iter(),
             total,
             MOST_THREADS,
             || {
@@ -129,33 +110,74 @@ impl ToDevice {
                 }
                 let copies: Vec<_> = copies(group, bytes, device_id).collect();
                 // SAFETY: the chunk is left alone until its copies are done, which `advance` sees to. The targets are parts of buffers that this
-                // value allocated, that `items` keep alive, and that nobody else knows; they are allocated on the stream or lent to it.
+                // value allocated, that `arrivals` keeps alive, and that nobody else knows; they are allocated on the stream or lent to it.
                 let copied = unsafe { layer.copy(&copies, &stream) };
                 ring.advance(Some(&stream))?;
                 copied?;
-                let mut done = 0_u64;
                 for piece in group {
-                    done = done.saturating_add(piece.len());
-                    let missing = missing.get(piece.item);
-                    // Whoever comes last has seen all others queue theirs.
-                    if missing.is_some_and(|left| left.fetch_sub(1, Ordering::AcqRel) == 1) {
-                        record(piece.item)?;
-                    }
+                    arrivals.queued(piece)?;
                 }
-                Ok(done)
+                Ok(group.iter().map(Piece::len).sum())
             },
             progress,
         )?;
         drop(lent);
-        let mut filled = Vec::with_capacity(items.len());
-        for (number, recorded) in recorded.iter().enumerate() {
-            if recorded.get().is_none() {
-                // Without a byte.
-                record(number)?;
+        Ok(arrivals.finish()?)
+    }
+}
+
+/// Items whose pieces are being queued on a stream.
+struct Arrivals<'s> {
+    stream: &'s Stream,
+    items: Vec<Arrival>,
+}
+
+struct Arrival {
+    item: Item,
+    /// Pieces that are not queued yet.
+    missing: AtomicUsize,
+    recorded: OnceLock<Item>,
+}
+
+impl<'s> Arrivals<'s> {
+    fn new(stream: &'s Stream, items: Vec<Item>, pieces: &[Piece]) -> Self {
+        let items = items.into_iter().map(|item| Arrival {
+            item,
+            missing: AtomicUsize::new(0),
+            recorded: OnceLock::new(),
+        });
+        let arrivals = Self {
+            stream,
+            items: items.collect(),
+        };
+        for piece in pieces {
+            if let Some(arrival) = arrivals.items.get(piece.item) {
+                arrival.missing.fetch_add(1, Ordering::Relaxed);
             }
         }
-        filled.extend(recorded.into_iter().filter_map(OnceLock::into_inner));
-        Ok(filled)
+        arrivals
+    }
+
+    /// Notes that a piece is queued. Whoever queues an item's last records it: by then all others have queued theirs.
+    fn queued(&self, piece: &Piece) -> Result<(), OrderError> {
+        if let Some(arrival) = self.items.get(piece.item)
+            && arrival.missing.fetch_sub(1, Ordering::AcqRel) == 1
+        {
+            // Nobody else comes last.
+            let _: Result<(), _> = arrival.recorded.set(arrival.item.record(self.stream)?);
+        }
+        Ok(())
+    }
+
+    /// The items, when all pieces are queued; those without a byte are recorded only now.
+    fn finish(self) -> Result<Vec<Item>, OrderError> {
+        let items = self.items.into_iter();
+        items
+            .map(|arrival| match arrival.recorded.into_inner() {
+                Some(recorded) => Ok(recorded),
+                None => arrival.item.record(self.stream),
+            })
+            .collect()
     }
 }
 
