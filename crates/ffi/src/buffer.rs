@@ -241,9 +241,13 @@ impl Buffer {
         (self.region, self.lent, self.owner)
     }
 
-    /// Whether no clone or slice holds the bytes too.
+    /// Whether no clone or slice holds the bytes too. An event that nobody else holds needs their owner until it goes back.
     pub(crate) fn is_only_holder(&self) -> bool {
-        Arc::strong_count(&self.owner) == 1
+        let event = self
+            .lent
+            .as_ref()
+            .filter(|lent| matches!(***lent, Lent::Event(_)) && Arc::strong_count(lent) == 1);
+        Arc::strong_count(&self.owner) == 1 + usize::from(event.is_some())
     }
 
     /// The same bytes, kept alive by `owner`; in the mode of what they depend on now, or ready.

@@ -7,7 +7,6 @@ use hurray_core::{
     StreamOrdered,
 };
 
-use crate::abi::Slot;
 use crate::buffer::Region;
 use crate::{Owner, Place};
 
@@ -117,7 +116,7 @@ impl StreamOrdered for TakenBack {
             return false;
         };
         match owner {
-            Owner::Slot(slot) => Slot::release_after(slot, stream.number().get()).is_ok(),
+            Owner::Slot(slot) => slot.release_after(stream.number().get()).is_ok(),
             Owner::Callback(callback) => callback.release_after(|| self.layer.record(stream).ok()),
             _ => false,
         }

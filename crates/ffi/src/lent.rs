@@ -17,7 +17,7 @@ pub(crate) enum Lent {
     /// Work that the device layer can wait for.
     Dependency(Dependency),
     /// An event that came through the C ABI, and that nothing here can wait for.
-    Event(Arc<LentEvent>),
+    Event(LentEvent),
     /// A stream that came so.
     Stream(usize),
 }
@@ -43,7 +43,7 @@ impl Lent {
             (Some(event), _, Some(_)) => {
                 Self::Dependency(Dependency::Event(Event::new(Arc::new(event))))
             }
-            (Some(event), _, None) => Self::Event(Arc::new(event)),
+            (Some(event), _, None) => Self::Event(event),
             (None, Some(number), Some(layer)) => match resolve(layer, place, number, owner) {
                 Some(stream) => Self::Dependency(Dependency::Stream(stream)),
                 None => Self::Stream(stream),

@@ -13,7 +13,7 @@ pub struct Loan(Option<Use>);
 /// What a loan is.
 struct Use {
     stream: Stream,
-    /// A `Owner::Device`, which was entered on the stream.
+    /// An `Owner::Device`, which was entered on the stream.
     of: Arc<Owner>,
 }
 

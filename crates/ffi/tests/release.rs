@@ -389,6 +389,42 @@ fn a_release_with_a_stream_is_forwarded_by_the_last_holder() {
     assert_eq!(log.destroyed(), 1);
 }
 
+/// The producer lets the event go with its buffer, and is not asked to a second time.
+#[test]
+fn a_forwarded_release_takes_the_event_along() {
+    let rows = SIZES.map(|size| cuda_row(size, SyncMode::Event));
+    let list = List::new(&[&quantized(rows)]);
+    let log = Arc::clone(&list.log);
+    let (list, context) = list.into_capsule();
+    let got = tensor(unsafe { consume(list, context) }.unwrap());
+    let (mut list, _) = exported(&got);
+    let (mut other, _) = exported(&got);
+    drop(got);
+    let release = |list, index| unsafe { hurray_buffer_list_release(list, index, 5) };
+    assert_eq!(
+        release(list, 0),
+        HURRAY_ERR_UNSUPPORTED,
+        "two lists hold it"
+    );
+    assert_eq!(
+        unsafe { hurray_buffer_list_destroy(&raw mut other) },
+        HURRAY_OK
+    );
+    assert_eq!(release(list, 0), HURRAY_OK, "{}", last_error());
+    assert_eq!(unsafe { hurray_event_release(list, 1) }, HURRAY_OK);
+    assert_eq!(release(list, 1), HURRAY_OK, "{}", last_error());
+    assert_eq!(*log.releases.lock().unwrap(), [(0, 5), (1, 5)]);
+    assert_eq!(log.event_counts(), [1, 1, 0]);
+    assert_eq!(
+        unsafe { hurray_buffer_list_destroy(&raw mut list) },
+        HURRAY_OK
+    );
+    assert_eq!(log.event_counts(), [1, 1, 1]);
+    assert_eq!(log.late_events.load(Ordering::SeqCst), 0);
+    assert_eq!(log.counts(), [1, 1, 1]);
+    assert_eq!(log.destroyed(), 1);
+}
+
 #[test]
 fn a_release_that_the_producer_refuses_changes_nothing() {
     let mut list = List::new(&[&quantized(SIZES.map(host_row))]);

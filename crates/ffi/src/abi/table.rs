@@ -16,7 +16,7 @@ use super::{
 };
 use crate::list::Handle;
 use crate::loan::Returns;
-use crate::{Buffer, BufferList, Owner, Place, device, order};
+use crate::{Buffer, BufferList, Owner, Place, access, device, order};
 
 /// The table at the head of every handle that this build makes. Its address tells them from others'.
 pub(crate) static TABLE: HurrayApi = HurrayApi {
@@ -298,6 +298,9 @@ fn use_on(taken: &[(&Handle, Buffer)], number: NonZeroUsize) -> Result<Uses, Fai
                 buffer.place().device_id == place.device_id && !is_out
             })
         };
+        for (_, buffer) in own() {
+            access::check_stream(buffer, &stream)?;
+        }
         let dependencies: SmallVec<[_; 3]> = own()
             .filter(|(handle, _)| !handle.has_waited(&stream))
             .filter_map(|(_, buffer)| buffer.dependency())

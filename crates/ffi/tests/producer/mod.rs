@@ -27,6 +27,8 @@ pub(crate) struct Log {
     pub(crate) released: Vec<AtomicUsize>,
     /// Times that each event was let go, by its own release or with the list.
     pub(crate) events_released: Vec<AtomicUsize>,
+    /// Releases of an event that had gone already.
+    pub(crate) late_events: AtomicUsize,
     /// Times that the list was destroyed.
     pub(crate) destroyed: AtomicUsize,
     /// Each `list_release`.
@@ -288,7 +290,12 @@ unsafe extern "C" fn buffer_wait_host(handle: *const HurrayBuffer) -> i32 {
 }
 
 unsafe extern "C" fn event_release(handle: *mut HurrayBufferList, index: u64) -> i32 {
-    let_event_go(list(handle), index as usize)
+    let list = list(handle);
+    let status = let_event_go(list, index as usize);
+    if status == HURRAY_ERR_RELEASED {
+        list.log.late_events.fetch_add(1, Ordering::SeqCst);
+    }
+    status
 }
 
 unsafe extern "C" fn last_error() -> *const c_char {

@@ -107,6 +107,13 @@ pub(crate) fn make(
     modes: [SyncMode; 3],
     streams: &[CudaStream; 3],
 ) -> Made<List> {
+    let numbers = streams.each_ref();
+    let numbers = numbers.map(|stream| stream.stream().number().get());
+    make_on(producer, modes, numbers)
+}
+
+/// The same, on streams with these numbers.
+pub(crate) fn make_on(producer: Producer, modes: [SyncMode; 3], streams: [usize; 3]) -> Made<List> {
     type New = unsafe extern "C" fn(
         *const u8,
         u64,
@@ -129,7 +136,7 @@ pub(crate) fn make(
     let (descriptor, len) = (bytes.as_ptr(), bytes.len() as u64);
     let said = [0, 1, 2].map(|index| DeviceBuffer {
         byte_size: SIZES[index] as u64,
-        stream: streams[index].stream().number().get(),
+        stream: streams[index],
         sync_mode: modes[index].to_byte(),
     });
     let said = said.as_ptr();

@@ -1,9 +1,12 @@
 //! Lists between libraries: the C program's, and ours in its hands.
 
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use hurray_core::{PointerError, SyncMode};
+use hurray_core::memory::AlignedBytes;
+use hurray_core::{PointerError, Stream, SyncMode};
 use hurray_cuda::CudaStream;
 use hurray_cuda_programs::cuda;
 use hurray_ffi::abi::*;
@@ -16,7 +19,9 @@ use crate::c_program::{self, How, List, Producer, last_error, ordered_releases};
 use crate::device::{call, calls, finish, handle, host_waits, make_current, stream};
 use crate::harness::{Done, Scenario, assert_clean, assert_handled, child, clean, clean_on, sweep};
 use crate::producer;
-use crate::scene::{Made, foreign, orders_of, plain, pooled, quantized, read_all, write_all};
+use crate::scene::{
+    Made, foreign, group, orders_of, plain, pooled, quantized, read_all, write_all,
+};
 use crate::tensors::{self, SIZES, cuda_row};
 
 const EVENT: SyncMode = SyncMode::Event;
@@ -70,6 +75,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     (
         "a_producers_stream_outlives_what_depends_on_it",
         a_producers_stream_outlives_what_depends_on_it,
+    ),
+    (
+        "a_producers_per_thread_stream_is_waited_for",
+        a_producers_per_thread_stream_is_waited_for,
     ),
     (
         "an_export_on_a_stream_is_released_on_another",
@@ -148,6 +157,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         clean("buffers_go_back_in_every_order"),
         clean("events_go_back_before_their_bytes"),
         clean("a_producers_stream_outlives_what_depends_on_it"),
+        clean("a_producers_per_thread_stream_is_waited_for"),
         clean("an_export_on_a_stream_is_released_on_another"),
         // The C program waits for each of three buffers of one stream; and the release follows the first reader too, for whom the second has waited.
         sweep(
@@ -271,7 +281,8 @@ fn ours(modes: [SyncMode; 3], streams: &Writers) -> Made<Tensor> {
     quantized([make(0)?, make(1)?, make(2)?])
 }
 
-/// Each way to give back, the last holder being the C program or not.
+/// Each way to give back, the last holder being the C program or not: a release that carries the consumer's stream (dmlc/dlpack#176,
+/// pytorch/pytorch#181191).
 fn a_c_program_reads(modes: [SyncMode; 3]) -> Done {
     make_current(0)?;
     for how in [How::Each, How::After] {
@@ -429,23 +440,68 @@ fn events_go_back_before_their_bytes() -> Done {
     finish()
 }
 
+static OPENED: AtomicBool = AtomicBool::new(false);
+
+/// Keeps a stream busy.
+unsafe extern "C" fn until_opened(_: *mut c_void) {
+    while !OPENED.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+}
+
+/// While somebody holds a producer's stream, the buffer that it came with is not given back, and then not before its readers are done.
 fn a_producers_stream_outlives_what_depends_on_it() -> Done {
     make_current(0)?;
     let (writers, reader) = (writers()?, stream()?);
     let tensor = taken(c_program::make(Producer::Table, [STREAM; 3], &writers.0)?)?;
     let dependency = tensor.buffers()[0].dependency().cloned();
-    drop(tensor);
-    hurray_cuda::flush();
-    assert_eq!(
-        c_program::live()[..2],
-        [1, 1],
-        "the buffer whose stream is still named"
-    );
+    let out = tensor.order(reader.stream())?;
+    call(cuda::launch_host(
+        handle(reader.stream()),
+        Some(until_opened),
+        ptr::null_mut(),
+    ))?;
+    read_all(&out, reader.stream())?;
+    drop((tensor, out));
+    assert_eq!(ordered_releases().0, 2);
+    assert_eq!(c_program::live()[..2], [1, 1]);
     drop(dependency);
+    OPENED.store(true, Ordering::SeqCst);
     hurray_cuda::flush();
     assert_eq!(c_program::live(), [0, 0, 0]);
     ended()?;
     drop((writers, reader));
+    finish()
+}
+
+/// The number names another stream in the thread that consumes.
+fn a_producers_per_thread_stream_is_waited_for() -> Done {
+    make_current(0)?;
+    let reader = stream()?;
+    let numbers = [Stream::PER_THREAD.get(); 3];
+    for producer in [Producer::Table, Producer::Callback] {
+        let (list, context) = c_program::make_on(producer, [STREAM; 3], numbers)?;
+        let addresses = (list.expose_provenance(), context.expose_provenance());
+        let read = || -> Made<()> {
+            let list = ptr::with_exposed_provenance_mut(addresses.0);
+            let context = ptr::with_exposed_provenance(addresses.1);
+            let tensor = taken((list, context))?;
+            let out = tensor.order(reader.stream())?;
+            read_all(&out, reader.stream())
+        };
+        let failed = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                make_current(0)
+                    .and_then(|()| read())
+                    .map_err(|error| error.to_string())
+            });
+            thread.join().unwrap()
+        });
+        failed?;
+    }
+    assert_eq!(host_waits(), 0);
+    ended()?;
+    drop(reader);
     finish()
 }
 
@@ -552,6 +608,23 @@ fn streams_of_another_device_are_refused() -> Done {
     assert_eq!(
         unsafe { hurray_buffer_list_destroy(&raw mut list) },
         HURRAY_OK
+    );
+    // To its member on the host that stream may do something, to the other one it may not.
+    let host = plain(Buffer::from(AlignedBytes::zeroed(64)?))?;
+    let members = [host, ours([STREAM; 3], &writers)?].map(Item::Tensor);
+    let composite = group(members.to_vec())?;
+    let list = composite.export()?;
+    drop((composite, members));
+    let mut list = list.into_raw().as_ptr();
+    let release = |list, number| unsafe { hurray_buffer_list_release_after(list, number) };
+    assert_eq!(release(&raw mut list, number), HURRAY_ERR_INVALID_STREAM);
+    assert!(!list.is_null());
+    let number = writers.0[0].stream().number().get();
+    assert_eq!(
+        release(&raw mut list, number),
+        HURRAY_OK,
+        "{}",
+        last_error()
     );
     drop((writers, other));
     finish()
@@ -673,7 +746,7 @@ fn chains_of_8_tensors() -> Done {
 
 /// The text says why, and nothing has happened.
 fn without_a_device_nothing_waits() -> Done {
-    unsafe extern "C" fn release_event(_: *mut std::ffi::c_void, count: *mut std::ffi::c_void) {
+    unsafe extern "C" fn release_event(_: *mut c_void, count: *mut c_void) {
         unsafe { *count.cast::<u32>() += 1 };
     }
     let mut released = 0_u32;

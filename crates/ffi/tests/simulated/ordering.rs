@@ -2,22 +2,19 @@
 
 use std::sync::Arc;
 
-use hurray_core::{
-    CompositeHead, CompositionRule, DeviceError, DeviceLayer, ElementType, Layout, MemoryClass,
-    PointerError, Stream, SyncMode, TensorDescriptor,
-};
+use hurray_core::{DeviceError, DeviceLayer, MemoryClass, PointerError, Stream, SyncMode};
 use hurray_cuda::{CudaStream, LAYER};
 use hurray_cuda_programs::cuda;
 use hurray_ffi::access::{AccessError, Reach};
 use hurray_ffi::{
-    Buffer, BufferError, BufferFlags, Composite, Item, OrderError, Owner, Place, Readiness, Tensor,
+    Buffer, BufferError, BufferFlags, Item, OrderError, Owner, Place, Readiness, Tensor,
 };
 use libtest_mimic::Trial;
 
 use crate::device::{call, default_stream, finish, host_waits, live, make_current, stream};
 use crate::harness::{Done, Scenario, clean, clean_on, sweep};
 use crate::scene::{
-    CUDA, SIZES, foreign, orders, orders_of, plain, pooled, pooled_tensor, quantized, read,
+    CUDA, SIZES, foreign, group, orders, orders_of, plain, pooled, pooled_tensor, quantized, read,
     read_all, write, write_all,
 };
 
@@ -137,7 +134,7 @@ fn an_event_tensor_is_ordered() -> Done {
     finish()
 }
 
-/// ADR-030's open question: one stream for buffers of three modes.
+/// ADR-030's open question: one stream for buffers of three modes, written on two (dmlc/dlpack#176).
 fn mixed_modes_take_one_stream() -> Done {
     make_current(0)?;
     let (writer, other, reader) = (stream()?, stream()?, stream()?);
@@ -274,15 +271,7 @@ fn a_composite_is_ordered_whole() -> Done {
     let [a, b, c] = SIZES.map(|len| foreign(len, Readiness::Ready));
     let foreign = quantized([a?.0, b?.0, c?.0])?;
     let members = vec![member(&writer)?, member(&writer)?, Item::Tensor(foreign)];
-    let head = TensorDescriptor {
-        layout: Layout::Composite(CompositeHead {
-            rule: CompositionRule::Group,
-            member_count: 3,
-        }),
-        buffers: [].as_slice().into(),
-        ..TensorDescriptor::new(ElementType::Int4, [].as_slice(), Layout::RowMajor, [])
-    };
-    let composite = Composite::new(head, members)?;
+    let composite = group(members)?;
     let (calls, ordered) = orders_of(|| composite.order(reader.stream()));
     let ordered = ordered?;
     assert_eq!(calls, [1, 1], "one record and one wait for all members");

@@ -38,6 +38,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         a_recorded_stream_is_waited_for,
     ),
     (
+        "a_stream_that_is_recorded_on_is_waited_for",
+        a_stream_that_is_recorded_on_is_waited_for,
+    ),
+    (
         "pinned_memory_is_freed_after_its_readers",
         pinned_memory_is_freed_after_its_readers,
     ),
@@ -62,6 +66,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         ),
         clean("a_recorded_stream_is_waited_for"),
         sweep("a_recorded_stream_is_waited_for", &[]),
+        clean("a_stream_that_is_recorded_on_is_waited_for"),
         clean("pinned_memory_is_freed_after_its_readers"),
         sweep("pinned_memory_is_freed_after_its_readers", &[]),
         clean("slices_share_one_use"),
@@ -185,6 +190,20 @@ fn a_recorded_stream_is_waited_for() -> Done {
     drop(tensor);
     assert_eq!(host_waits(), 0);
     drop((writer, user));
+    finish()
+}
+
+/// Somebody who wrote on a stream, through an address, names it afterwards.
+fn a_stream_that_is_recorded_on_is_waited_for() -> Done {
+    make_current(0)?;
+    let (writer, other) = (stream()?, stream()?);
+    let tensor = pooled_tensor(writer.stream())?;
+    drop(tensor.order(other.stream())?);
+    write_all(&tensor, 2, other.stream())?;
+    drop(tensor.record(other.stream())?);
+    drop(tensor);
+    assert_eq!(host_waits(), 0);
+    drop((writer, other));
     finish()
 }
 

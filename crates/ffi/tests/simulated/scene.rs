@@ -4,9 +4,12 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hurray_core::{DeviceTag, ElementType, MemoryClass, Stream};
+use hurray_core::{
+    CompositeHead, CompositionRule, DeviceTag, ElementType, Layout, MemoryClass, Stream,
+    TensorDescriptor,
+};
 use hurray_cuda_programs::cuda;
-use hurray_ffi::{Buffer, BufferFlags, Owner, Place, Readiness, Tensor};
+use hurray_ffi::{Buffer, BufferFlags, Composite, Item, Owner, Place, Readiness, Tensor};
 
 use crate::device::{call, handle};
 use crate::harness::Done;
@@ -33,6 +36,17 @@ pub(crate) fn plain(buffer: Buffer) -> Made<Tensor> {
     let shape = [buffer.len() as u64];
     let descriptor = tensors::plain(ElementType::Uint8, &shape, buffer.handle());
     Ok(Tensor::new(descriptor, [buffer].as_slice())?)
+}
+
+/// A composite of these members.
+pub(crate) fn group(members: Vec<Item>) -> Made<Composite> {
+    let layout = Layout::Composite(CompositeHead {
+        rule: CompositionRule::Group,
+        member_count: members.len() as u32,
+    });
+    let shape = [].as_slice();
+    let head = TensorDescriptor::new(ElementType::Int4, shape, layout, []);
+    Ok(Composite::new(head, members)?)
 }
 
 /// Queues writes of `byte` over the bytes.
