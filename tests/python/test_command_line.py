@@ -4,31 +4,17 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from command_line import program, run
 from placed import aligned
 
 import hurray
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 FILE = VECTORS / "files" / "06-quantized.hrry"
-
-
-def program(function: str) -> list[str]:
-    """The program that the installer writes for an entry of `project.scripts`."""
-    return [
-        sys.executable,
-        "-c",
-        f"import sys; from hurray._command_line import {function}; sys.exit({function}())",
-    ]
-
-
-def run(*arguments: object, function: str = "hurray") -> subprocess.CompletedProcess[str]:
-    command = [*program(function), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
 def test_the_package_installs_both_commands() -> None:

@@ -68,6 +68,9 @@ pub enum ConvertError {
     /// An archive whose members share bytes, as those do that unpack to far more than they are.
     #[error("members of the archive lie over each other")]
     OverlappingMembers,
+    /// An archive with two members of one name.
+    #[error("two members of the archive have one name")]
+    DuplicateMembers,
     /// A member of an archive that cannot be read, or whose bytes its checksum does not fit.
     #[error("{name:?}: {source}")]
     Member {
@@ -135,9 +138,10 @@ impl ConvertError {
     #[must_use]
     pub fn is_malformed_input(&self) -> bool {
         match self {
-            Self::Gguf(_) | Self::OverlappingMembers | Self::Npy { .. } | Self::Unpacked { .. } => {
-                true
-            }
+            Self::Gguf(_)
+            | Self::OverlappingMembers
+            | Self::DuplicateMembers
+            | Self::Npy { .. } => true,
             Self::Zip(error) => !matches!(error, ZipError::Io(_)),
             Self::Member { source, .. } => matches!(
                 source.kind(),

@@ -306,7 +306,7 @@ impl<'a> GgufSource<'a> {
             name,
             descriptor: Ok(descriptor),
             note: match stored {
-                Stored::Blocks(block_type) => Some(block_type.note),
+                Stored::Blocks(block_type) => Some(block_type.note.into()),
                 _ => None,
             },
         });

@@ -18,7 +18,6 @@ pub(crate) struct Joined<'a> {
     listed: Vec<Listed>,
     /// How each listed tensor is read.
     recipes: Vec<Recipe>,
-    notes: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -63,6 +62,27 @@ const MX_BLOCK: u64 = 32;
 /// A tensor that was found for another.
 type Found = Option<usize>;
 
+/// Why parts stay apart.
+enum Apart {
+    /// They make no tensor.
+    Unfit(String),
+    /// They could not be read.
+    Failed(ConvertError),
+}
+
+impl From<ConvertError> for Apart {
+    fn from(error: ConvertError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Parameter buffers, and the scheme that names them.
+type Parameters = (Vec<Parameter>, QuantizationScheme);
+
+fn unfit<T>(reason: impl Into<String>) -> Result<T, Apart> {
+    Err(Apart::Unfit(reason.into()))
+}
+
 /// Parts that make one tensor.
 struct Parts {
     name: String,
@@ -75,38 +95,33 @@ struct Parts {
 
 impl<'a> Joined<'a> {
     pub(crate) fn new(source: Box<dyn Source<'a> + 'a>) -> Result<Self, ConvertError> {
-        let mut notes = source.notes().to_vec();
-        let mut joined: HashMap<usize, (Listed, Recipe)> = HashMap::new();
+        let mut joined = HashMap::new();
+        let mut apart = HashMap::new();
         let mut used = HashSet::new();
-        {
-            let finder = Finder::new(&*source);
-            for number in 0..source.tensors().len() {
-                let parts = match finder.parts(number) {
-                    Ok(Some(parts)) => parts,
-                    Ok(None) => continue,
-                    Err(note) => {
-                        notes.push(note);
-                        continue;
-                    }
-                };
-                match finder.join(&parts)? {
-                    Ok((descriptor, recipe)) => {
-                        let scheme = descriptor
-                            .quantization
-                            .as_ref()
-                            .and_then(|section| section.scheme().ok());
-                        let scheme = scheme.as_ref().map_or("", QuantizationScheme::name);
-                        notes.push(format!("{:?}: joined, {scheme}", parts.name));
-                        used.extend([Some(parts.scales), parts.zero_points, parts.shape]);
-                        let listed = Listed {
-                            name: parts.name,
-                            descriptor: Ok(descriptor),
-                            note: None,
-                        };
-                        joined.insert(number, (listed, recipe));
-                    }
-                    Err(reason) => notes.push(format!("{:?}: left apart: {reason}", parts.name)),
+        let finder = Finder::new(&*source);
+        for number in 0..source.tensors().len() {
+            let parts = match finder.parts(number) {
+                None => continue,
+                Some(Ok(parts)) => parts,
+                Some(Err(reason)) => {
+                    apart.insert(number, reason.to_owned());
+                    continue;
                 }
+            };
+            match finder.join(&parts) {
+                Ok((descriptor, scheme, recipe)) => {
+                    used.extend([Some(parts.scales), parts.zero_points, parts.shape]);
+                    let listed = Listed {
+                        name: parts.name,
+                        descriptor: Ok(descriptor),
+                        note: Some(format!("joined, {scheme}").into()),
+                    };
+                    joined.insert(number, (listed, recipe));
+                }
+                Err(Apart::Unfit(reason)) => {
+                    apart.insert(number, reason);
+                }
+                Err(Apart::Failed(error)) => return Err(error),
             }
         }
         let mut listed = Vec::new();
@@ -116,10 +131,12 @@ impl<'a> Joined<'a> {
                 listed.push(one);
                 recipes.push(recipe);
             } else if !used.contains(&Some(number)) {
+                let reason = apart.get(&number);
+                let reason = reason.map(|reason| format!("left apart: {reason}").into());
                 listed.push(Listed {
                     name: plain.name.clone(),
                     descriptor: plain.descriptor.clone(),
-                    note: plain.note,
+                    note: reason.or_else(|| plain.note.clone()),
                 });
                 recipes.push(Recipe::Plain(number));
             }
@@ -128,7 +145,6 @@ impl<'a> Joined<'a> {
             source,
             listed,
             recipes,
-            notes,
         })
     }
 }
@@ -139,7 +155,7 @@ impl<'a> Source<'a> for Joined<'a> {
     }
 
     fn notes(&self) -> &[String] {
-        &self.notes
+        self.source.notes()
     }
 
     fn tensors(&self) -> &[Listed] {
@@ -210,86 +226,64 @@ impl<'s, 'a> Finder<'s, 'a> {
             })
     }
 
-    /// The parts of which `codes` are the codes; a note where codes are packed in a way that no layout has.
-    fn parts(&self, codes: usize) -> Result<Option<Parts>, String> {
-        let Some(listed) = self.source.tensors().get(codes) else {
-            return Ok(None);
-        };
-        let name = listed.name.as_str();
-        if let Some(owner) = name.strip_suffix(".qweight")
-            && self.find(owner, ".scales").is_some()
-        {
-            return Err(format!(
-                "{name:?}: left apart: whether GPTQ's zero points are stored less one, and in which order AWQ packs, is not in the tensors"
+    /// The parts of which `codes` are the codes, if there are; why they stay apart where that is known from the names.
+    fn parts(&self, codes: usize) -> Option<Result<Parts, &'static str>> {
+        let name = self.source.tensors().get(codes)?.name.as_str();
+        if let Some(owner) = name.strip_suffix(".qweight") {
+            self.find(owner, ".scales")?;
+            return Some(Err(
+                "whether GPTQ's zero points are stored less one, and in which order AWQ packs, is in no tensor",
             ));
         }
         if self.find(name, "_scale_inv").is_some() {
-            return Err(format!(
-                "{name:?}: left apart: its scales are for square blocks, which no scheme has"
-            ));
+            return Some(Err("its scales are for square blocks, which no scheme has"));
         }
-        let special = |base: &str, suffixes: &[&str], shape| {
-            self.beside(base, suffixes).map(|scales| Parts {
-                name: base.to_owned(),
-                codes,
-                scales,
-                zero_points: self.beside(base, &ZERO_POINTS),
-                shape,
-            })
+        let packed = name
+            .strip_suffix(PACKED)
+            .and_then(|base| Some((base, self.find(base, "_shape")?)));
+        let (base, suffixes, shape) = match (packed, name.strip_suffix(BLOCKS)) {
+            (Some((base, shape)), _) => (base, &SCALES[..], Some(shape)),
+            (None, Some(base)) => (base, &["_scales"][..], None),
+            (None, None) => (name, &SCALES[..], None),
         };
-        if let Some(base) = name.strip_suffix(PACKED)
-            && let Some(shape) = self.find(base, "_shape")
-        {
-            return Ok(special(base, &SCALES, Some(shape)));
-        }
-        if let Some(base) = name.strip_suffix(BLOCKS) {
-            return Ok(special(base, &["_scales"], None));
-        }
-        Ok(special(name, &SCALES, None))
+        Some(Ok(Parts {
+            name: base.to_owned(),
+            codes,
+            scales: self.beside(base, suffixes)?,
+            zero_points: self.beside(base, &ZERO_POINTS),
+            shape,
+        }))
     }
 
     fn descriptor(&self, number: usize) -> Option<&'s TensorDescriptor> {
         self.source.tensors().get(number)?.descriptor.as_ref().ok()
     }
 
-    /// The joined tensor, or why its parts stay apart.
-    fn join(
-        &self,
-        parts: &Parts,
-    ) -> Result<Result<(TensorDescriptor, Recipe), String>, ConvertError> {
+    /// The joined tensor, its scheme's name, and how it is read.
+    fn join(&self, parts: &Parts) -> Result<(TensorDescriptor, &'static str, Recipe), Apart> {
         let (Some(codes), Some(scales)) =
             (self.descriptor(parts.codes), self.descriptor(parts.scales))
         else {
-            return Ok(Err("a part cannot be read".into()));
+            return unfit("a part cannot be read");
         };
         if codes.quantization.is_some() || !codes.layout.is_dense() {
-            return Ok(Err("its codes are no plain dense tensor".into()));
+            return unfit("its codes are no plain dense tensor");
         }
-        let (codes, flip) = match self.codes(parts, codes)? {
-            Ok(codes) => codes,
-            Err(reason) => return Ok(Err(reason)),
-        };
+        let (codes, flip) = self.codes(parts, codes)?;
         let zero_points = parts.zero_points.and_then(|number| self.descriptor(number));
         for parameter in [Some(scales), zero_points].into_iter().flatten() {
             if !matches!(parameter.layout, Layout::RowMajor) || parameter.quantization.is_some() {
-                return Ok(Err(
-                    "its scales or zero points are not plain row-major".into()
-                ));
+                return unfit("its scales or zero points are not plain row-major");
             }
         }
         if zero_points.is_some_and(|zero_points| zero_points.shape != scales.shape) {
-            return Ok(Err(
-                "its zero points have another shape than its scales".into()
-            ));
+            return unfit("its zero points have another shape than its scales");
         }
-        let (recipe, scheme) = match self.scheme(parts, &codes, scales)? {
-            Ok(found) => found,
-            Err(reason) => return Ok(Err(reason)),
-        };
+        let (parameters, scheme) = self.scheme(parts, &codes, scales)?;
         let mut descriptor = codes;
         let count = scheme.parameter_count(&descriptor.shape, &descriptor.layout);
         let count = count.unwrap_or(u64::MAX);
-        for parameter in &recipe {
+        for parameter in &parameters {
             let width = match parameter.to {
                 Entry::Same => scheme.scale_type().storage_width().map_or(8, |w| w.bits()) / 8,
                 Entry::Float32 | Entry::Int32 => 4,
@@ -299,14 +293,14 @@ impl<'s, 'a> Finder<'s, 'a> {
         }
         descriptor.quantization = Some(scheme.encode());
         if let Err(error) = descriptor.validate() {
-            return Ok(Err(error.to_string()));
+            return unfit(error.to_string());
         }
         let recipe = Recipe::Joined {
             codes: parts.codes,
             flip,
-            parameters: recipe,
+            parameters,
         };
-        Ok(Ok((descriptor, recipe)))
+        Ok((descriptor, scheme.name(), recipe))
     }
 
     /// The codes as elements, and what turns their bytes into them.
@@ -314,7 +308,7 @@ impl<'s, 'a> Finder<'s, 'a> {
         &self,
         parts: &Parts,
         codes: &TensorDescriptor,
-    ) -> Result<Result<(TensorDescriptor, u8), String>, ConvertError> {
+    ) -> Result<(TensorDescriptor, u8), Apart> {
         let name = self.source.tensors().get(parts.codes);
         if name.is_some_and(|listed| listed.name.ends_with(BLOCKS)) {
             // [..., blocks, 16] bytes of two codes each.
@@ -325,61 +319,61 @@ impl<'s, 'a> Finder<'s, 'a> {
                 {
                     [outer, &[blocks.saturating_mul(MX_BLOCK)]].concat()
                 }
-                _ => return Ok(Err("its blocks are not 16 bytes each".into())),
+                _ => return unfit("its blocks are not 16 bytes each"),
             };
             let codes = dense(ElementType::Float4E2m1, shape, Layout::RowMajor);
-            return Ok(codes
-                .map(|codes| (codes, 0))
-                .ok_or("it is too large".into()));
+            return match codes {
+                Some(codes) => Ok((codes, 0)),
+                None => unfit("it is too large"),
+            };
         }
         let Some(stated) = parts.shape else {
-            return Ok(Ok((codes.clone(), 0)));
+            return Ok((codes.clone(), 0));
         };
-        let shape: Vec<u64> = match self.integers(stated)? {
-            Some(shape) => shape
-                .iter()
-                .map(|&n| u64::try_from(n).unwrap_or(0))
-                .collect(),
-            None => return Ok(Err("the stated shape is no list of integers".into())),
-        };
+        let is_short = |shape: &&TensorDescriptor| shape.shape.as_slice() == [2];
+        let shape: Vec<u64> = match self.descriptor(stated).filter(is_short) {
+            Some(_) => self.integers(stated)?.unwrap_or_default(),
+            None => Vec::new(),
+        }
+        .iter()
+        .map(|&size| u64::try_from(size).unwrap_or(0))
+        .collect();
         if parts.zero_points.is_some() {
-            return Ok(Err(
-                "its zero points are packed too, which is not read".into()
-            ));
+            return unfit("its zero points are packed too, which is not read");
         }
         let (&[rows, words], &[stated_rows, columns]) = (&*codes.shape, &*shape) else {
-            return Ok(Err("its packed codes have no rows and columns".into()));
+            return unfit("its packed codes have no rows and columns");
         };
         // Codes are stored with half their range added: in two's complement, with their highest bit turned.
         let (element_type, flip) = match columns.checked_div(words) {
             Some(16) => (ElementType::Int2, 0xAA),
             Some(8) => (ElementType::Int4, 0x88),
             Some(4) => (ElementType::Int8, 0x80),
-            _ => return Ok(Err("its words do not hold 4, 8 or 16 codes each".into())),
+            _ => return unfit("its words do not hold 4, 8 or 16 codes each"),
         };
         if !columns.is_multiple_of(words) {
-            return Ok(Err("its rows end inside a word".into()));
+            return unfit("its rows end inside a word");
         }
         if codes.element_type != ElementType::Int32
             || rows != stated_rows
             || !matches!(codes.layout, Layout::RowMajor)
         {
-            return Ok(Err("its packed codes are no int32 rows".into()));
+            return unfit("its packed codes are no int32 rows");
         }
         let codes = dense(element_type, shape, Layout::RowMajor);
-        Ok(codes
-            .map(|codes| (codes, flip))
-            .ok_or("it is too large".into()))
+        match codes {
+            Some(codes) => Ok((codes, flip)),
+            None => unfit("it is too large"),
+        }
     }
 
     /// The parameters' buffers and the scheme that names them.
-    #[allow(clippy::type_complexity, reason = "two ways to fail around a pair")]
     fn scheme(
         &self,
         parts: &Parts,
         codes: &TensorDescriptor,
         scales: &TensorDescriptor,
-    ) -> Result<Result<(Vec<Parameter>, QuantizationScheme), String>, ConvertError> {
+    ) -> Result<Parameters, Apart> {
         let is_float = matches!(
             scales.element_type,
             ElementType::Float16 | ElementType::Bfloat16 | ElementType::Float32
@@ -390,23 +384,23 @@ impl<'s, 'a> Finder<'s, 'a> {
                 ElementType::Float8E8m0 | ElementType::Uint8
             );
             if !is_power {
-                return Ok(Err(format!(
+                return unfit(format!(
                     "no scheme has {} codes with {} scales",
                     codes.element_type, scales.element_type
-                )));
+                ));
             }
-            return Ok(mxfp(parts, codes, scales));
+            return mxfp(parts, codes, scales);
         }
         if codes.element_type.integer_range().is_none() || !is_float {
-            return Ok(Err(format!(
+            return unfit(format!(
                 "no scheme has {} codes with {} scales",
                 codes.element_type, scales.element_type
-            )));
+            ));
         }
         if let Some(zero_points) = parts.zero_points {
             let range = codes.element_type.integer_range();
             let Some(values) = self.integers(zero_points)? else {
-                return Ok(Err("its zero points are no integers".into()));
+                return unfit("its zero points are no integers");
             };
             let fits = |value: &i64| {
                 range.is_some_and(|(lowest, highest)| {
@@ -416,18 +410,18 @@ impl<'s, 'a> Finder<'s, 'a> {
                 })
             };
             if !values.iter().all(fits) {
-                return Ok(Err("a zero point is outside the range of its codes".into()));
+                return unfit("a zero point is outside the range of its codes");
             }
         }
         if element_count(&scales.shape) == Some(1) {
             return self.tensor_affine(parts);
         }
         let Some((axis, blocks)) = axis_of(&codes.shape, &scales.shape) else {
-            return Ok(Err(format!(
+            return unfit(format!(
                 "scales of shape {:?} are neither for the channels nor for the blocks of {:?}",
                 scales.shape.as_slice(),
                 codes.shape.as_slice()
-            )));
+            ));
         };
         let scale_buffer = 1;
         let zero_point_buffer = parts.zero_points.map(|_| 2);
@@ -462,14 +456,9 @@ impl<'s, 'a> Finder<'s, 'a> {
             let to = Entry::Int32;
             parameters.push(Parameter { tensor, to, order });
         }
-        Ok(Ok((parameters, scheme)))
+        Ok((parameters, scheme))
     }
-
-    #[allow(clippy::type_complexity, reason = "as above")]
-    fn tensor_affine(
-        &self,
-        parts: &Parts,
-    ) -> Result<Result<(Vec<Parameter>, QuantizationScheme), String>, ConvertError> {
+    fn tensor_affine(&self, parts: &Parts) -> Result<Parameters, Apart> {
         let one = |tensor, to| {
             let order = [1, 1, 1];
             let parameter = Parameter { tensor, to, order };
@@ -482,10 +471,10 @@ impl<'s, 'a> Finder<'s, 'a> {
             None => 0,
         };
         let scheme = QuantizationScheme::TensorAffine(TensorAffine { scale, zero_point });
-        Ok(match scheme.validate_parameters() {
+        match scheme.validate_parameters() {
             Ok(()) => Ok((Vec::new(), scheme)),
-            Err(error) => Err(error.to_string()),
-        })
+            Err(error) => unfit(error.to_string()),
+        }
     }
 
     /// The values of an integer tensor.
@@ -499,23 +488,21 @@ impl<'s, 'a> Finder<'s, 'a> {
         Ok(integers(bytes, element_type))
     }
 }
-
-#[allow(clippy::type_complexity, reason = "as above")]
 fn mxfp(
     parts: &Parts,
     codes: &TensorDescriptor,
     scales: &TensorDescriptor,
-) -> Result<(Vec<Parameter>, QuantizationScheme), String> {
+) -> Result<Parameters, Apart> {
     let (Some((size, outer)), Some((blocks, scale_outer))) =
         (codes.shape.split_last(), scales.shape.split_last())
     else {
-        return Err("a scalar has no blocks".into());
+        return unfit("a scalar has no blocks");
     };
     let block_size = size
         .checked_div(*blocks)
         .filter(|_| size.is_multiple_of(*blocks) && outer == scale_outer);
     let Some(block_size) = block_size.and_then(|size| u32::try_from(size).ok()) else {
-        return Err("its scales are not for blocks of its last dimension".into());
+        return unfit("its scales are not for blocks of its last dimension");
     };
     let parameter = Parameter {
         tensor: parts.scales,

@@ -158,7 +158,7 @@ pub fn convert(
     };
     for one in &selected {
         let listed = source.tensors().get(one.number);
-        if let Some(note) = listed.and_then(|listed| listed.note) {
+        if let Some(note) = listed.and_then(|listed| listed.note.as_ref()) {
             report.notes.push(format!("{:?}: {note}", one.name));
         }
     }

@@ -56,6 +56,10 @@ impl<'a> NumpySource<'a> {
         if zip.has_overlapping_entries()? {
             return Err(ConvertError::OverlappingMembers);
         }
+        // Of two members with one name only the last would be found.
+        if zip.has_duplicate_names() {
+            return Err(ConvertError::DuplicateMembers);
+        }
         let mut source = Self {
             listed: Vec::new(),
             arrays: Vec::new(),
@@ -122,9 +126,11 @@ impl<'a> NumpySource<'a> {
 
     fn push(&mut self, name: String, descriptor: Result<TensorDescriptor, Refusal>, array: Array) {
         let note = match &array {
-            Some((_, header)) if header.swapped.is_some() => Some("big-endian, bytes swapped"),
+            Some((_, header)) if header.swapped.is_some() => {
+                Some("big-endian, bytes swapped".into())
+            }
             Some((_, header)) if header.descriptor.element_type == ElementType::Bool => {
-                Some("bool, packed to one bit for each")
+                Some("bool, packed to one bit for each".into())
             }
             _ => None,
         };
@@ -185,6 +191,9 @@ impl<'a> Archive<'a> {
         let mut member = zip.by_index(number)?;
         let size = member.size();
         if member.compression() == CompressionMethod::Stored {
+            if member.compressed_size() != size {
+                return Err(failed(io::ErrorKind::InvalidData.into()));
+            }
             let range = member.data_start().and_then(|first| part(first, size));
             io::copy(&mut member, &mut io::sink()).map_err(failed)?;
             let bytes = range.and_then(|range| file.get(range)?.get(start..));

@@ -50,7 +50,8 @@ impl<'a> SafetensorsSource<'a> {
             listed.push(Listed {
                 name,
                 descriptor,
-                note: (info.dtype == Dtype::BOOL).then_some("bool, packed to one bit for each"),
+                note: (info.dtype == Dtype::BOOL)
+                    .then(|| "bool, packed to one bit for each".into()),
             });
         }
         Ok(Self {

@@ -1,5 +1,6 @@
 //! What every input looks like: named tensors, listed first and read one at a time.
 
+use std::borrow::Cow;
 use std::ops::Deref;
 
 use hurray_core::{
@@ -32,8 +33,8 @@ pub(crate) struct Listed {
     pub(crate) name: String,
     /// What it is, or why it cannot be taken over.
     pub(crate) descriptor: Result<TensorDescriptor, Refusal>,
-    /// What is changed on the way in.
-    pub(crate) note: Option<&'static str>,
+    /// What is changed on the way in, or could have been and is not.
+    pub(crate) note: Option<Cow<'static, str>>,
 }
 
 /// The bytes of a buffer.
