@@ -3,13 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use hurray_core::{MemoryClass, SyncMode};
+use hurray_core::{DeviceError, MemoryClass, SyncMode};
 use hurray_cuda::CudaStream;
+use hurray_cuda_programs::cuda::{self, CUstreamCaptureMode};
 
-use hurray_ffi::{Buffer, Place, Readiness, Tensor};
+use hurray_ffi::{Buffer, OrderError, Place, Readiness, Tensor};
 use libtest_mimic::{Failed, Trial};
 
-use crate::device::{finish, host_waits, live, make_current, peak_bytes, stream};
+use crate::device::{call, finish, handle, host_waits, live, make_current, peak_bytes, stream};
 use crate::harness::{Done, Scenario, assert_clean, assert_handled, child, clean, clean_on, sweep};
 use crate::scene::{
     CUDA, Made, SIZES, foreign, orders_of, plain, pooled, pooled_tensor, quantized, read, read_all,
@@ -46,6 +47,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         pinned_memory_is_freed_after_its_readers,
     ),
     ("slices_share_one_use", slices_share_one_use),
+    ("a_graph_keeps_what_it_reads", a_graph_keeps_what_it_reads),
     ("a_pipeline_of_8_tensors", || pipeline(8)),
     ("a_pipeline_of_20_tensors", || pipeline(20)),
     ("a_pipeline_of_10000_tensors", a_pipeline_of_10000_tensors),
@@ -70,6 +72,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         clean("pinned_memory_is_freed_after_its_readers"),
         sweep("pinned_memory_is_freed_after_its_readers", &[]),
         clean("slices_share_one_use"),
+        clean("a_graph_keeps_what_it_reads"),
         clean("a_pipeline_of_20_tensors"),
         clean_on("a_pipeline_of_20_tensors", |run| run.pools(false)),
         sweep("a_pipeline_of_20_tensors", &[]),
@@ -243,6 +246,46 @@ fn slices_share_one_use() -> Done {
     hurray_cuda::flush();
     assert!(gone.load(Ordering::SeqCst));
     drop((writer, reader));
+    finish()
+}
+
+/// What is let go while its stream captures the graph keeps alive, as long as it lives; what would break the capture is refused.
+fn a_graph_keeps_what_it_reads() -> Done {
+    make_current(0)?;
+    let (captured, other) = (stream()?, stream()?);
+    let stream = handle(captured.stream());
+    let target = pooled(4096, captured.stream())?;
+    let (outside, gone) = foreign(4096, Readiness::Ready)?;
+    write(&outside, 9, captured.stream())?;
+    let read = [plain(pooled(4096, captured.stream())?)?, plain(outside)?];
+    let elsewhere = plain(pooled(4096, other.stream())?)?;
+    call(cuda::synchronize_stream(stream))?;
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    call(cuda::begin_capture(stream, mode))?;
+    let refused = elsewhere.order(captured.stream()).unwrap_err();
+    let breaks = matches!(refused, OrderError::Device(DeviceError::Capturing { .. }));
+    assert!(breaks, "{refused}");
+    for tensor in read {
+        let out = tensor.order(captured.stream())?;
+        drop(tensor);
+        let [to, from] = [&target, &out.buffers()[0]].map(|at| at.as_ptr().expose_provenance());
+        call(cuda::copy(to as u64, from as u64, 4096, stream))?;
+        drop(out);
+    }
+    let graph = call(cuda::end_capture(stream))?;
+    let exec = call(cuda::instantiate(graph))?;
+    call(cuda::destroy_graph(graph))?;
+    for _ in 0..2 {
+        call(cuda::launch_graph(exec, stream))?;
+    }
+    hurray_cuda::flush();
+    assert!(!gone.load(Ordering::SeqCst));
+    call(cuda::destroy_exec(exec))?;
+    call(cuda::synchronize_stream(stream))?;
+    while !gone.load(Ordering::SeqCst) {
+        thread::yield_now();
+    }
+    drop((target, elsewhere, captured, other));
     finish()
 }
 
