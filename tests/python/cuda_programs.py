@@ -19,10 +19,15 @@ KERNELS = Path(__file__).parents[1] / "cuda-sim" / "src" / "kernels.ptx"
 LEN = 4096
 
 
+class DriverError(Exception):
+    """A call of the program's own that failed."""
+
+
 def call(answer: tuple) -> Any:
     """What a call of the driver gives, or its error."""
     code, *values = answer
-    assert code == driver.CUresult.CUDA_SUCCESS, code
+    if code != driver.CUresult.CUDA_SUCCESS:
+        raise DriverError(code)
     return values[0] if values else None
 
 
@@ -104,19 +109,20 @@ class CudaArray:
     """An array as CuPy has them: allocated and written on a stream, and freed in its order."""
 
     def __init__(
-        self, gpu: Gpu, stream: int, *, byte: int = 1, nbytes: int = LEN, **entries: Any
+        self, gpu: Gpu, on: int, *, byte: int = 1, nbytes: int = LEN, **entries: Any
     ) -> None:
-        self.gpu, self.stream, self.freed = gpu, stream, []
+        self.gpu, self.stream, self.freed = gpu, on, []
         gpu.make_current()
-        self.address = int(call(driver.cuMemAllocAsync(nbytes, stream)))
-        gpu.fill(self.address, byte, stream, nbytes)
-        interface = {"version": 3, "shape": (nbytes,), "typestr": "|u1", "stream": stream}
+        self.address = int(call(driver.cuMemAllocAsync(nbytes, on)))
+        gpu.fill(self.address, byte, on, nbytes)
+        interface = {"version": 3, "shape": (nbytes,), "typestr": "|u1", "stream": on}
         interface["data"] = (self.address, False)
         self.__cuda_array_interface__ = interface | entries
 
     def __del__(self) -> None:
-        self.gpu.make_current()
-        call(driver.cuMemFreeAsync(self.address, self.stream))
+        if hasattr(self, "address"):
+            driver.cuCtxSetCurrent(self.gpu.context)
+            driver.cuMemFreeAsync(self.address, self.stream)
         self.freed.append(threading.current_thread())
 
 

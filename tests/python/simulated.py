@@ -5,19 +5,18 @@ settings when it is loaded, and starting Python anew for each would take ten tim
 """
 
 import atexit
-import itertools
 import json
 import os
 import queue
 import subprocess
 import sys
 import tempfile
-import textwrap
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from textwrap import dedent
 
 import hurray
 
@@ -158,7 +157,7 @@ def run(program: str, **settings: object) -> Outcome:
     server = idle.get()
     try:
         named = {f"HURRAY_SIM_{name.upper()}": str(value) for name, value in settings.items()}
-        return server.run(textwrap.dedent(program), named)
+        return server.run(dedent(program), named)
     finally:
         idle.put(server)
 
@@ -192,13 +191,10 @@ def sweep(program: str, **settings: object) -> tuple[Outcome, set[tuple[str, int
     return sound, unnoticed
 
 
-def fail_everywhere(program: str, code: int, **settings: object) -> Iterable[tuple[int, Outcome]]:
-    """Fails the n-th call of the driver, for every n, until the program makes fewer calls."""
-    total = sum(
-        count.total
-        for name, count in run(program, **settings).counts.items()
-        if name.startswith("cu")
-    )
-    chosen = list(range(1, total + 1))
-    outcomes = run_all(program, [settings | {"fail": f"*:{n}:{code}"} for n in chosen])
-    return zip(itertools.chain(chosen), outcomes, strict=True)
+def fail_everywhere(program: str, code: int, step: int = 1) -> list[tuple[int, Outcome]]:
+    """What comes of the program where the n-th call of the driver fails, for every `step`-th n."""
+    counts = run(program).counts
+    total = sum(count.total for name, count in counts.items() if name.startswith("cu"))
+    places = range(1, total + 1, step)
+    outcomes = run_all(program, [{"fail": f"*:{n}:{code}"} for n in places])
+    return list(zip(places, outcomes, strict=True))

@@ -8,7 +8,7 @@ import time
 import traceback
 
 # Loaded once, for all children. None of them loads a driver.
-import cuda_programs  # noqa: F401
+import cuda_programs
 import numpy  # noqa: F401
 from cuda.bindings import driver  # noqa: F401
 
@@ -43,7 +43,7 @@ def become(request: dict) -> None:
         exec(code, {"__name__": "__main__"})
     except SystemExit:
         raise
-    except hurray.DeviceError as error:
+    except (hurray.DeviceError, cuda_programs.DriverError) as error:
         print(error)
         sys.exit(DEVICE_ERROR)
     except BaseException:

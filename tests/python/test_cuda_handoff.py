@@ -4,7 +4,7 @@ A program hands bytes over in one way. Then it runs once with each wait and each
 and with each free early: all must be noticed, save those that are listed with the reason.
 """
 
-import textwrap
+from textwrap import dedent
 
 import pytest
 import simulated
@@ -52,7 +52,7 @@ def let_go(freed):
 
 # Each program, and the calls that it does not need: (function, n).
 PROGRAMS = {
-    "__hurray__(stream=s)": """
+    "E6: __hurray__(stream=s), and the consumer lets go while its kernel reads": """
         source = CudaArray(gpu, p)
         freed, address = source.freed, source.address
         tensor = written(source)
@@ -147,7 +147,7 @@ PROGRAMS = {
         for reader in readers:
             reader.check()
     """,
-    "buffers of one tensor that differ": """
+    "E9: buffers of one tensor that differ": """
         q = gpu.stream()
         codes, scales = CudaArray(gpu, p), CudaArray(gpu, q)
         freed, addresses = [codes.freed, scales.freed], [codes.address, scales.address]
@@ -317,6 +317,6 @@ NEEDLESS = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_call_is_needed(name):
-    program = PRELUDE + textwrap.dedent(PROGRAMS[name]) + "gpu.close()\n"
+    program = PRELUDE + dedent(PROGRAMS[name]) + "gpu.close()\n"
     _, unnoticed = simulated.sweep(program)
     assert unnoticed == NEEDLESS.get(name, set())

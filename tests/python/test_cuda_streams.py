@@ -79,6 +79,51 @@ for wrong in (0, True, -2):
     assert (result.returncode, result.stderr) == (0, "")
 
 
+def test_without_a_driver_nothing_is_ordered_and_ready_bytes_go_over():
+    program = """
+import ctypes
+import foreign_producer as foreign
+import hurray
+from cuda_programs import modes, refused
+from placed import aligned
+
+memory = aligned(64)
+plain = hurray.Tensor(memory, hurray.uint8, [64]).descriptor.encode()
+
+def taken(mode, **said):
+    said |= {"device_tag": foreign.CUDA, "sync_mode": mode}
+    descriptor = foreign.with_row(
+        plain, 0, rank=1, device_tag=foreign.CUDA, sync_mode=mode
+    )
+    return hurray.from_hurray(
+        foreign.Producer(descriptor, [foreign.Buffer.of(memory, **said)], keep=memory).offer()
+    )
+
+ready = taken(foreign.SYNCED)
+for stream in (None, -1, 1, 2, 4096):
+    assert modes(hurray.from_hurray(ready, stream=stream)) == ["producer_synced"]
+    ready.__hurray__(stream=stream)
+    ready.buffer(0, **({} if stream in (None, -1) else {"stream": stream}))
+assert ready.synchronize() is ready
+assert ready.__cuda_array_interface__["stream"] is None
+refused(hurray.DeviceError, "libcuda.so", lambda: ready.order(1))
+for tensor in (taken(foreign.EVENT, event=64), taken(foreign.CONSUMER_STREAM, stream=1)):
+    nothing = lambda call: refused(hurray.UnsupportedError, "nothing came", call)
+    nothing(lambda: tensor.__hurray__(stream=1))
+    nothing(lambda: hurray.from_hurray(tensor, stream=1))
+    nothing(lambda: tensor.buffer(0, stream=1))
+    nothing(tensor.synchronize)
+    nothing(lambda: tensor.__cuda_array_interface__)
+    # It is relayed, the event or the stream included.
+    assert modes(hurray.from_hurray(tensor)) == modes(tensor) != ["producer_synced"]
+"""
+    environment = simulated.environment() | {"LD_LIBRARY_PATH": ""}
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 def test_import_and_host_tensors_start_no_driver():
     outcome = clean(
         """
@@ -139,8 +184,9 @@ def test_a_stream_of_our_own():
     )
 
 
-def test_streams_of_other_libraries():
-    """Each names its stream in its own way; the default stream of torch and CuPy is 0."""
+def test_e1_streams_of_other_libraries():
+    """Each names its stream in its own way; the default stream of torch and CuPy is 0, which is
+    nobody's as a number."""
     clean(
         """
         import ctypes, gc, weakref
