@@ -102,15 +102,14 @@ impl<'py> StreamArgument<'py> {
     /// # Errors
     /// `DeviceError` where there is no such device, or the stream is of another one.
     pub(crate) fn of_device(self, py: Python<'py>, device_id: u32) -> PyResult<CoreStream> {
-        let stream = match self {
+        match self {
             Self::Ours(stream) => {
                 let stream = stream.get().stream().clone();
                 stream.require_device(device_id).or_raise()?;
-                return Ok(stream);
+                Ok(stream)
             }
-            foreign => foreign.lend(py, device_id, None)?,
-        };
-        Ok(stream)
+            foreign => foreign.lend(py, device_id, None),
+        }
     }
 
     /// The stream, for work on bytes at `place`: of the device that has them, or, where it is the host's memory that devices reach, of whichever device it
