@@ -17,6 +17,8 @@ use crate::incoming::{declare_elsewhere, is_elsewhere};
 const PREFIX_LEN: usize = 10;
 /// Bytes that are taken for a buffer before any of it has come; they grow to `GROWTH` times what has (decision 9).
 const FIRST_STEP: usize = 1 << 16;
+/// As many as the stream had before are taken too, up to this: what came long ago says little of what is to come.
+const MOST_TRUST: u64 = 1 << 28;
 const FIRST_DESCRIPTOR_STEP: usize = 1 << 10;
 const GROWTH: usize = 4;
 
@@ -52,8 +54,8 @@ impl Default for StreamLimits {
 ///                        no more to come ─> end()
 /// ```
 ///
-/// A buffer's bytes go straight to where they stay, unless it is larger than 64 KiB and they move as it grows: its memory follows the bytes that
-/// came, never the bytes that were declared. No space reaches past an item's last byte, so nothing is read ahead.
+/// A buffer's bytes go straight to where they stay, unless it is larger than 64 KiB and than all that came before it, and they move as it grows:
+/// memory follows the bytes that came, never the bytes that were declared. No space reaches past an item's last byte, so nothing is read ahead.
 #[derive(Debug)]
 pub struct StreamParser {
     limits: StreamLimits,
@@ -251,7 +253,8 @@ impl StreamParser {
         let bytes = if filled < bytes.len() {
             bytes
         } else {
-            let mut larger = room_for(&row, filled.saturating_mul(GROWTH))?;
+            let step = self.step().max(filled.saturating_mul(GROWTH));
+            let mut larger = room_for(&row, step)?;
             if let Some(front) = larger.get_mut(..filled) {
                 front.copy_from_slice(&bytes);
             }
@@ -266,6 +269,11 @@ impl StreamParser {
         Ok(None)
     }
 
+    /// Bytes that may be taken for a buffer, whatever of it has come: a long stream of large buffers moves none of them but the first.
+    fn step(&self) -> usize {
+        FIRST_STEP.max(self.position.min(MOST_TRUST) as usize)
+    }
+
     /// Waits for the next buffer that has bytes, or completes the tensor.
     fn next_buffer(
         &mut self,
@@ -273,7 +281,7 @@ impl StreamParser {
         mut done: SmallVec<[Buffer; 3]>,
     ) -> Result<Option<Item>, StreamError> {
         while let Some(row) = descriptor.buffers.get(done.len()) {
-            let bytes = room_for(row, FIRST_STEP)?;
+            let bytes = room_for(row, self.step())?;
             if !bytes.is_empty() {
                 self.state = State::Buffers {
                     descriptor,
