@@ -422,6 +422,22 @@ EXIT = {
         threading.Thread(target=run, daemon=True).start()
         time.sleep(0.05)
     """,
+    "owners that would say that they are let go too late": """
+        import os, sys
+        class Loud(CudaArray):
+            def __del__(self):
+                if sys.is_finalizing():
+                    os.write(2, b"let go after the handlers")
+        # In a global, on the device, and in the reclaimer's hands.
+        held = written(Loud(gpu, p)).order(c)
+        for _ in range(20):
+            source = Loud(gpu, p)
+            address = source.address
+            tensor = written(source).order(c)
+            del source
+            Consumer(gpu, c).read(address)
+            del tensor
+    """,
     "a stream in force": "hurray.cuda.Stream().__enter__()",
 }
 
