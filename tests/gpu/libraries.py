@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 from captures import busy_reclaimer
+from cuda_programs import Offer
 from device_work import Device
 from hunt import hunt
 from row import Skipped, row
@@ -385,11 +386,3 @@ def quantized():
     else:
         raise AssertionError("codes left as if they were values")
     return f"values equal, no copy; `cupy.from_dlpack` of the tensor itself is refused: {text}"
-
-
-class Offer:
-    def __init__(self, tensor):
-        self._tensor = tensor
-
-    def __hurray__(self, stream=None):
-        return self._tensor.__hurray__(stream)

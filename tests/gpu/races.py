@@ -4,6 +4,7 @@ import gc
 import threading
 import time
 
+from cuda_programs import DLPackOffer, Offer
 from device_work import Device, Memory
 from hunt import hunt
 from row import row
@@ -11,27 +12,6 @@ from row import row
 import hurray
 
 SIZE = 1 << 20
-
-
-class Offer:
-    """What another library gets to see of a tensor."""
-
-    def __init__(self, tensor):
-        self._tensor = tensor
-
-    def __hurray__(self, stream=None):
-        return self._tensor.__hurray__(stream)
-
-
-class DLPackOffer:
-    def __init__(self, tensor):
-        self._tensor = tensor
-
-    def __dlpack__(self, **asked):
-        return self._tensor.__dlpack__(**asked)
-
-    def __dlpack_device__(self):
-        return self._tensor.__dlpack_device__()
 
 
 def address_of(tensor):

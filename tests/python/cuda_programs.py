@@ -141,6 +141,29 @@ class Consumer:
         self.gpu.free(self.target)
 
 
+class Offer:
+    """What a consumer of capsules gets to see of a tensor."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __hurray__(self, stream: Any = None) -> Any:
+        return self._tensor.__hurray__(stream)
+
+
+class DLPackOffer:
+    """The same, for a consumer of DLPack."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        return self._tensor.__dlpack__(**asked)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._tensor.__dlpack_device__()
+
+
 def modes(tensor: Any) -> list[str]:
     return [handle.sync_mode for handle in tensor.buffer_handles]
 
