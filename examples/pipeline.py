@@ -161,8 +161,8 @@ def on_the_stand_in():
     folder.mkdir(exist_ok=True)
     for name in ("libcuda.so", "libcuda.so.1"):
         link = folder / name
-        if not link.exists():
-            link.symlink_to(library)
+        link.unlink(missing_ok=True)
+        link.symlink_to(library)
     environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "HURRAY_SIM_SEED": "0"}
     sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, __file__], environment)
