@@ -332,27 +332,46 @@ class Beyond:
         }
 
 
-@row("Sparse tensors, torch → CuPy → torch", needs=BOTH, seconds=60)
+@row("Sparse tensors, torch → capsule → CuPy → capsule → torch", needs=BOTH, seconds=60)
 def sparse():
+    import cupy
     import torch
 
-    dense = torch.zeros(64, 96, device="cuda")
-    places = torch.randperm(64 * 96, device="cuda")[:500]
-    dense.view(-1)[places] = torch.rand(500, device="cuda") + 0.5
+    shape, nnz = (64, 96), 500
+    dense = torch.zeros(shape, device="cuda")
+    dense.view(-1)[torch.randperm(dense.numel(), device="cuda")[:nnz]] = torch.rand(nnz).cuda() + 1
+    coo, csr = dense.to_sparse_coo().coalesce(), dense.to_sparse_csr()
     expected = dense.cpu().numpy()
-    shown = []
-    for name, matrix in (
-        ("COO", dense.to_sparse_coo().coalesce()),
-        ("CSR", dense.to_sparse_csr()),
-        ("CSC", dense.to_sparse_csc()),
-    ):
-        tensor = hurray.from_torch(matrix)
-        array = tensor.to_cupy()
-        assert (array.toarray().get() == expected).all(), name
-        back = hurray.from_cupy(array).to_torch()
-        assert (back.to_dense().cpu().numpy() == expected).all(), name
-        shown.append(name)
-    return ", ".join(shown) + ": values equal both ways"
+    stream = cupy.cuda.Stream(non_blocking=True)
+
+    def tensor(values, *others, layout):
+        return hurray.Tensor(values, hurray.float32, shape, aux_buffers=others, layout=layout)
+
+    with hurray.copies() as log, stream:
+        layout = hurray.CooLayout(nnz, True)
+        sent = tensor(coo.values(), coo.indices().t().contiguous(), layout=layout)
+        received = hurray.from_hurray(Offer(sent), stream=stream)
+        places, values = received.indices.to_cupy(), received.values.to_cupy()
+        array = cupy.zeros(shape, cupy.float32)
+        array[places[:, 0].astype(cupy.int64), places[:, 1].astype(cupy.int64)] = values
+        assert (array.get() == expected).all(), "COO"
+        # And back: CuPy's own arrays, the consumer being torch.
+        layout = hurray.CsrLayout(nnz)
+        sent = tensor(csr.values(), csr.col_indices(), csr.crow_indices(), layout=layout)
+        received = hurray.from_hurray(Offer(sent), stream=stream)
+        parts = [received.values, received.col_indices, received.row_ptr]
+        copied = [part.to_cupy().copy() for part in parts]
+        sent = tensor(*copied, layout=layout)
+    received = hurray.from_hurray(Offer(sent), stream=torch.cuda.current_stream())
+    back = torch.sparse_csr_tensor(
+        received.row_ptr.to_torch().view(torch.int64),
+        received.col_indices.to_torch().view(torch.int64),
+        received.values.to_torch(),
+        shape,
+    )
+    assert (back.to_dense().cpu().numpy() == expected).all(), "CSR"
+    assert not log, log
+    return "COO to CuPy, CSR to CuPy and back, values equal, no copy of ours"
 
 
 @row("A quantized tensor, torch → capsule → CuPy", needs=BOTH, seconds=60)

@@ -15,6 +15,7 @@ import datetime
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -129,7 +130,7 @@ def answer():
     version = driver.cuDriverGetVersion()[1]
     return {
         "card": driver.cuDeviceGetName(128, 0)[1].split(b"\0")[0].decode(),
-        "driver": f"{version // 1000}.{version % 1000 // 10}",
+        "driver": f"{release()}for CUDA {version // 1000}.{version % 1000 // 10}",
         "devices": driver.cuDeviceGetCount()[1],
         "rows": [
             {
@@ -141,6 +142,15 @@ def answer():
             for row in rows().values()
         ],
     }
+
+
+def release():
+    """The driver's own number, with a blank after it, where its tool is there to say it."""
+    if shutil.which("nvidia-smi") is None:
+        return ""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    return f"{ran.stdout.split()[0]} " if ran.returncode == 0 and ran.stdout.split() else ""
 
 
 def run_all(options, environment, all_rows):
@@ -227,7 +237,7 @@ def table(options, facts, results):
             versions.append(f"{name} {version_of(name)}")
     where = "the stand-in driver, no GPU" if options.simulator else facts["card"]
     lines = [
-        f"Run on {where}; driver for CUDA {facts['driver']}, {facts['devices']} device(s); "
+        f"Run on {where}; driver {facts['driver']}, {facts['devices']} device(s); "
         f"{', '.join(versions)}; {datetime.date.today():%Y-%m-%d}.",
         "",
         "| row | result | what it showed | s |",
