@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use cudarc::driver::sys::{CUcontext, CUdevice};
 use hurray_core::DeviceError;
 
-use crate::context::Relaxed;
+use crate::context::{Current, Relaxed};
 use crate::driver::{CallError, Driver};
 use crate::memory::Pool;
 use crate::pinned_ring::PinnedRings;
@@ -23,6 +23,19 @@ pub(crate) struct Device {
     pub(crate) pool: Option<Pool>,
     pub(crate) rings: PinnedRings,
     pub(crate) lanes: ReleaseLanes,
+}
+
+/// Runs `work` with device `device_id` current to the calling thread, as libraries expect of whoever asks them for that device's memory; the one that was
+/// current is again afterwards.
+///
+/// # Errors
+/// No such device, or what the driver says; `work` has not run.
+pub fn on_device<T>(device_id: u32, work: impl FnOnce() -> T) -> Result<T, DeviceError> {
+    let device = Device::get(device_id)?;
+    let driver = device.driver();
+    let _current =
+        Current::enter(driver, device.context()).map_err(|failed| driver.error(failed))?;
+    Ok(work())
 }
 
 /// One cell per device.

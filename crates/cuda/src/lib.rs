@@ -31,6 +31,7 @@ mod staging_ring;
 mod stream;
 mod sync;
 
+pub use device::on_device;
 pub use event::CudaEvent;
 pub use layer::{Cuda, LAYER};
 pub use release::{PoolStatistics, Statistics, empty_cache, flush, kept, statistics};

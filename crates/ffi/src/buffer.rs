@@ -406,6 +406,13 @@ impl Buffer {
         self.region.flags |= BufferFlags::DECLARED;
         self
     }
+
+    /// The same bytes under a row that names where they are.
+    pub(crate) fn settled(&self) -> Self {
+        let mut settled = self.clone();
+        settled.region.flags -= BufferFlags::DECLARED;
+        settled
+    }
 }
 
 impl From<AlignedBytes> for Buffer {

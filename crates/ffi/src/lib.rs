@@ -3,7 +3,7 @@
 //! A [`Buffer`] is bytes somewhere and what keeps them alive. A [`Tensor`] is a descriptor and buffers that were checked against each other. It
 //! leaves as a [`BufferList`] and comes back through [`consume`]; the C ABI of both is `include/hurray.h` and `docs/c-abi.md`.
 //!
-//! No byte is copied and nothing waits here. Everything that gives out bytes asks [`access::check`] first.
+//! No byte is copied unasked, and the host waits only where a function says so. Everything that gives out bytes asks [`access::check`] first.
 
 pub mod abi;
 pub mod access;
@@ -20,6 +20,7 @@ mod owner;
 mod place;
 mod readiness;
 mod tensor;
+mod transfer;
 
 pub use abi::consume::{ConsumeError, consume};
 pub use buffer::{Buffer, BufferError, BufferFlags};
@@ -31,3 +32,4 @@ pub use owner::{Callback, Owner, PythonObject};
 pub use place::Place;
 pub use readiness::Readiness;
 pub use tensor::{Tensor, TensorError, measure_rows};
+pub use transfer::TransferError;

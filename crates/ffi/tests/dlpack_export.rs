@@ -8,8 +8,8 @@ use hurray_core::{
     DeviceTag, ElementType, Layout, MemoryClass, QuantizationScheme, Strides, SyncMode,
     TensorAffine, TensorDescriptor,
 };
-use hurray_ffi::dlpack::{CopyReason, ExportError, Options, announced_device, export};
-use hurray_ffi::{Buffer, BufferFlags, Owner, Place, Readiness, Tensor};
+use hurray_ffi::dlpack::{Copied, CopyReason, ExportError, Options, announced_device, export};
+use hurray_ffi::{Buffer, BufferFlags, Owner, Place, Readiness, Tensor, TransferError};
 use smallvec::smallvec;
 
 type Versioned = DLManagedTensorVersioned;
@@ -53,11 +53,21 @@ fn floats(count: u8) -> Buffer {
     bytes(&values)
 }
 
-const COPY: Options = Options {
+const COPY: Options<'static> = Options {
     copy: Some(true),
     device: None,
     in_pairs: false,
+    stream: None,
 };
+
+const fn copied(bytes: usize, reason: CopyReason) -> Copied {
+    Copied {
+        bytes,
+        from: Place::HOST,
+        to: Place::HOST,
+        reason,
+    }
+}
 
 /// Shape and strides as a consumer reads them.
 fn metadata<M: ManagedTensorBase>(managed: &Managed<M>) -> (Vec<i64>, Vec<i64>) {
@@ -91,7 +101,7 @@ fn the_offset_is_part_of_the_address() {
     let raw = raw(&out.tensor);
     assert_eq!(raw.data.cast::<u8>(), address.wrapping_add(16));
     assert_eq!(raw.byte_offset, 0);
-    assert_eq!(out.copied, None);
+    assert!(out.copies.is_empty());
     assert_eq!(out.tensor.flags(), DlpackFlags::empty());
     assert_eq!(metadata(&out.tensor), (vec![4], vec![1]));
 }
@@ -111,7 +121,7 @@ fn negative_strides_are_packed_or_refused() {
     let out = export::<Versioned>(&tensor, COPY).unwrap();
     assert_eq!(metadata(&out.tensor), (vec![4], vec![1]));
     assert_eq!(out.tensor.flags(), DlpackFlags::IS_COPIED);
-    assert_eq!(out.copied, Some((16, CopyReason::Request)));
+    assert_eq!(out.copies[..], [copied(16, CopyReason::Request)]);
     // SAFETY: the handle's descriptor is live.
     let view = unsafe { out.tensor.tensor() };
     // SAFETY: nobody writes to the copy.
@@ -177,7 +187,7 @@ fn booleans_leave_one_byte_each() {
     let values: Vec<u8> = (0..10).map(|i| element(&out.tensor, i)).collect();
     assert_eq!(values, [1, 0, 1, 0, 0, 0, 0, 1, 0, 1]);
     assert_eq!(out.tensor.flags(), DlpackFlags::IS_COPIED);
-    assert_eq!(out.copied, Some((10, CopyReason::Packing)));
+    assert_eq!(out.copies[..], [copied(10, CopyReason::Packing)]);
     let options = Options {
         copy: Some(false),
         ..Options::default()
@@ -213,7 +223,7 @@ fn fp4_leaves_packed_or_in_pairs() {
     assert_eq!(raw(&pairs.tensor).dtype.lanes, 2);
     assert_eq!(metadata(&pairs.tensor), (vec![2, 2], vec![2, 1]));
     assert_eq!(element(&pairs.tensor, 1), 0x75);
-    assert_eq!((one_lane.copied, pairs.copied), (None, None));
+    assert!(one_lane.copies.is_empty() && pairs.copies.is_empty());
 
     for odd in [
         packed(&[3], Layout::RowMajor),
@@ -247,7 +257,7 @@ fn sub_byte_integers_keep_their_width() {
         let out = export::<Versioned>(&tensor, Options::default()).unwrap();
         let dtype = raw(&out.tensor).dtype;
         assert_eq!((dtype.code.0, dtype.bits, dtype.lanes), (code, bits, 1));
-        assert_eq!(out.copied, None);
+        assert!(out.copies.is_empty());
     }
 }
 
@@ -360,9 +370,10 @@ fn devices_are_those_of_the_table() {
         wanted(&cuda, DLDevice::CPU),
         Err(ExportError::OtherDevice { .. })
     ));
+    // No stream to copy on.
     assert!(matches!(
         export::<Versioned>(&cuda, COPY),
-        Err(ExportError::Access(_))
+        Err(ExportError::Transfer(TransferError::NoStream { .. }))
     ));
 
     // pytorch/pytorch#136250, jax-ml/jax#22346. Decision 12.

@@ -10,7 +10,7 @@ use dlpark::ffi::{DLDataType, DLDataTypeCode, DLDevice, DLManagedTensorVersioned
 use hurray_core::memory::AlignedBytes;
 use hurray_core::{DeviceTag, ElementType, Layout, MemoryClass, Strides};
 use hurray_ffi::dlpack::{Array, ArrayError, CopyReason, Options, allocate, export};
-use hurray_ffi::{BufferFlags, Owner, Place, Tensor};
+use hurray_ffi::{BufferFlags, Owner, Place, Readiness, Tensor};
 
 const FLOAT: DLDataType = DLDataType::F32;
 const FP4: DLDataType = DLDataType::scalar(DLDataTypeCode::FLOAT4_E2M1FN, 4);
@@ -64,7 +64,7 @@ impl Drop for Held {
 fn borrow(array: &Array) -> Tensor {
     let owner = Owner::Rust(Box::new(()));
     // SAFETY: the tests keep the memory until the tensor is gone.
-    unsafe { array.borrow(Place::HOST, owner) }.unwrap()
+    unsafe { array.borrow(Place::HOST, Readiness::Ready, owner) }.unwrap()
 }
 
 fn copy(array: &Array) -> (Tensor, usize) {
@@ -159,7 +159,7 @@ fn nothing_is_asked_of_empty_arrays() {
     let drops = Arc::new(AtomicUsize::new(0));
     let owner = Owner::Rust(Box::new(Held(Arc::clone(&drops))));
     // SAFETY: there is no memory.
-    let empty = unsafe { array.borrow(Place::HOST, owner) };
+    let empty = unsafe { array.borrow(Place::HOST, Readiness::Ready, owner) };
     let empty = empty.unwrap();
     assert_eq!(drops.load(Ordering::Relaxed), 1, "nothing is left to keep");
     assert_eq!(empty.descriptor().shape[..], [0, 4]);
@@ -172,7 +172,7 @@ fn nothing_is_asked_of_empty_arrays() {
         memory_class: MemoryClass::Standard,
     };
     // SAFETY: there is no memory.
-    let elsewhere = unsafe { array.borrow(place, Owner::Rust(Box::new(()))) };
+    let elsewhere = unsafe { array.borrow(place, Readiness::Ready, Owner::Rust(Box::new(()))) };
     assert_eq!(elsewhere.unwrap().buffers()[0].place(), place);
 }
 
@@ -283,7 +283,7 @@ fn only_a_64_byte_boundary_is_borrowed() {
         // Whoever borrows all the same gets no tensor.
         let owner = Owner::Rust(Box::new(()));
         // SAFETY: the memory outlives the tensor.
-        let borrowed = unsafe { array.borrow(Place::HOST, owner) };
+        let borrowed = unsafe { array.borrow(Place::HOST, Readiness::Ready, owner) };
         assert_eq!(borrowed.is_ok(), offset % 64 == 0);
     }
 }

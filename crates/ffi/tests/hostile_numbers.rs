@@ -24,7 +24,9 @@ use hurray_ffi::abi::{
     HurrayBufferSync,
 };
 use hurray_ffi::dlpack::Array;
-use hurray_ffi::{BufferFlags, ConsumeError, Item, Owner, Place, Tensor, TensorError, consume};
+use hurray_ffi::{
+    BufferFlags, ConsumeError, Item, Owner, Place, Readiness, Tensor, TensorError, consume,
+};
 use producer::{List, destroy};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -224,7 +226,7 @@ proptest! {
         if array.copy_reason(Some(false)).is_none() {
             // No byte of it is read.
             let owner = Owner::Rust(Box::new(()));
-            if let Ok(tensor) = unsafe { array.borrow(Place::HOST, owner) } {
+            if let Ok(tensor) = unsafe { array.borrow(Place::HOST, Readiness::Ready, owner) } {
                 is_sound(&tensor)?;
                 prop_assert_eq!(tensor.buffers()[0].as_ptr().addr() as i128, first);
             }

@@ -17,6 +17,8 @@ pub(crate) enum Reason {
     Alignment,
     /// One side has a byte for each element, the other packs them.
     Packing,
+    /// The bytes were asked for on another device.
+    Device,
     /// A copy or another type was asked for.
     Request,
 }
@@ -26,6 +28,7 @@ impl Reason {
         match self {
             Self::Alignment => "alignment",
             Self::Packing => "packing",
+            Self::Device => "device",
             Self::Request => "request",
         }
     }
@@ -34,7 +37,8 @@ impl Reason {
 /// A copy of tensor bytes that was made.
 ///
 /// `reason` is "alignment" (the source is not aligned to 64 bytes), "packing" (one side has a byte
-/// for each element where the other packs them) or "request" (`copy=True`, another type).
+/// for each element where the other packs them), "device" (asked for on another one) or "request"
+/// (`copy=True`, another type).
 #[pyclass(frozen, module = "hurray")]
 pub(crate) struct Copy {
     bytes: u64,

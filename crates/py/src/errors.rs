@@ -5,7 +5,7 @@ use hurray_core::{
     QuantizationError,
 };
 use hurray_ffi::access::AccessError;
-use hurray_ffi::{ConsumeError, ListError, OrderError, TensorError};
+use hurray_ffi::{ConsumeError, ListError, OrderError, TensorError, TransferError};
 use pyo3::exceptions::{
     PyBufferError, PyMemoryError, PyNotImplementedError, PyRuntimeError, PyValueError,
 };
@@ -187,6 +187,18 @@ impl Raise for OrderError {
             Self::Device(error) => error.raise(),
             // A cause of later versions.
             other => UnsupportedError::new_err(other.to_string()),
+        }
+    }
+}
+
+impl Raise for TransferError {
+    fn raise(self) -> PyErr {
+        match self {
+            Self::Access(error) => error.raise(),
+            Self::Device(error) => error.raise(),
+            Self::Tensor(error) => error.raise(),
+            Self::Allocation(error) => PyMemoryError::new_err(error.to_string()),
+            error => UnsupportedError::new_err(error.to_string()),
         }
     }
 }

@@ -273,9 +273,12 @@ impl Array {
 
     /// Whether the bytes from the lowest to the highest element are no more than the elements need, and lie as they would here.
     pub(super) fn lies_dense(&self) -> bool {
-        self.storage != Storage::BytePerElement
-            && !self.has_part_of_group()
-            && self.offsets.element_count() <= element_count(&self.shape)
+        self.lies_as_here() && self.offsets.element_count() <= element_count(&self.shape)
+    }
+
+    /// Whether the elements lie as they would here, if perhaps with gaps.
+    pub(super) fn lies_as_here(&self) -> bool {
+        self.storage != Storage::BytePerElement && !self.has_part_of_group()
     }
 
     /// Whether elements of six bits begin or end inside a group of three bytes, which is stored whole here and not in DLPack.
@@ -289,7 +292,7 @@ impl Array {
     pub fn copy_reason(&self, copy: Option<bool>) -> Option<CopyReason> {
         if self.is_empty() {
             None
-        } else if self.storage == Storage::BytePerElement || self.has_part_of_group() {
+        } else if !self.lies_as_here() {
             Some(CopyReason::Packing)
         } else if copy == Some(true) && !self.is_copied {
             Some(CopyReason::Request)

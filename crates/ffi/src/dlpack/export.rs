@@ -1,5 +1,6 @@
 //! Tensors out, as DLPack's managed tensors: one allocation each, which holds the buffer's owner and nothing of Python.
 
+use std::borrow::Cow;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -7,17 +8,18 @@ use dlpark::ffi::{DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersio
 use dlpark::metadata::Dynamic;
 use dlpark::{DlpackFlags, Managed, ManagedTensorBase};
 use hurray_core::{
-    DYNAMIC, ElementType, Layout, LayoutError, Shape, Strides, column_major_strides, is_row_major,
-    row_major_strides,
+    DYNAMIC, ElementType, Layout, LayoutError, Shape, Stream, Strides, SyncMode,
+    column_major_strides, is_row_major, row_major_strides,
 };
+use smallvec::{SmallVec, smallvec};
 use thiserror::Error;
 
-use super::CopyReason;
 use super::device::{self, UnsupportedDevice};
 use super::element_type::{self, Storage, UnsupportedElementType};
-use crate::access::{AccessError, Reach};
+use super::{Copied, CopyReason};
+use crate::access::{self, AccessError, Reach};
 use crate::gather::{Elements, GatherError, Spacing, gather};
-use crate::{Buffer, BufferFlags, Owner, Place, Tensor};
+use crate::{Buffer, BufferFlags, OrderError, Owner, Place, Tensor, TransferError};
 
 /// A tensor that does not leave through DLPack. Nothing has happened.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -57,7 +59,7 @@ pub enum ExportError {
     Device(#[from] UnsupportedDevice),
     /// A device other than the bytes', which would have to move.
     #[error(
-        "the bytes are on {place}, and DLPack device ({device_type}, {device_id}) was asked for: nothing here moves them"
+        "the bytes are on {place}, and DLPack device ({device_type}, {device_id}) was asked for: `.to(device)` moves them"
     )]
     OtherDevice {
         /// Where the bytes are.
@@ -67,9 +69,31 @@ pub enum ExportError {
         /// `dl_device[1]`.
         device_id: i32,
     },
+    /// Bytes of a device for the CPU, without leave to copy.
+    #[error(
+        "the bytes are on {place}, and to be had on the CPU they are copied, which `copy=False` forbids"
+    )]
+    MoveForbidden {
+        /// Where the bytes are.
+        place: Place,
+    },
+    /// Elements on a device that must be put into another order or spacing.
+    #[error(
+        "the elements are on {place}, where nothing here packs, unpacks or reverses them: `.to(\"cpu\")` copies the tensor first"
+    )]
+    Repacking {
+        /// Where the bytes are.
+        place: Place,
+    },
     /// Bytes that are not given out.
     #[error(transparent)]
     Access(#[from] AccessError),
+    /// Bytes that could not be brought onto the consumer's stream, or waited for.
+    #[error(transparent)]
+    Order(#[from] OrderError),
+    /// A copy by a device that could not be made.
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
     /// Negative strides without leave to copy (decision 21).
     #[error(
         "strides {strides:?} are negative, which DLPack's consumers do not expect: `copy=True` packs the elements"
@@ -117,13 +141,15 @@ pub enum ExportError {
 
 /// What the consumer asks for.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct Options<'s> {
     /// Always, never, or only where it must be.
     pub copy: Option<bool>,
     /// The device on which the consumer wants the array; the bytes' own if `None`.
     pub device: Option<DLDevice>,
     /// Whether `float4_e2m1` leaves in two lanes, as torch has it, rather than one (dmlc/dlpack#158).
     pub in_pairs: bool,
+    /// The stream on which the bytes of a device are handed out, or copied; without one they must be ready, and stay where they are.
+    pub stream: Option<&'s Stream>,
 }
 
 /// One of the two managed tensors.
@@ -144,45 +170,95 @@ impl Abi for DLManagedTensorVersioned {
 pub struct Exported<M: ManagedTensorBase> {
     /// Owns the bytes.
     pub tensor: Managed<M>,
-    /// Bytes that were copied, and why.
-    pub copied: Option<(usize, CopyReason)>,
+    /// What was copied for it.
+    pub copies: SmallVec<[Copied; 1]>,
 }
 
 /// `tensor` as a managed tensor. The flag IS_COPIED is set exactly when the elements were copied, READ_ONLY when the buffer is read-only
-/// and they were not.
+/// and they were not. A capsule that says CPU waits on the host until the bytes are ready; any other is ordered on the options' stream, on which the
+/// bytes are out until the managed tensor is released. Everything is checked before the driver is called.
 ///
 /// # Errors
 /// [`ExportError`].
-pub fn export<M: Abi>(tensor: &Tensor, options: Options) -> Result<Exported<M>, ExportError> {
+pub fn export<M: Abi>(tensor: &Tensor, options: Options<'_>) -> Result<Exported<M>, ExportError> {
     let plan = Plan::of(tensor, options)?;
     let is_read_only = plan.buffer.flags().contains(BufferFlags::READ_ONLY);
-    if let Some(reason) = plan.copy {
-        let bytes = plan.gathered()?;
-        let len = bytes.len();
-        let tensor = plan.managed(
-            &Buffer::from(bytes),
-            0,
-            Order::RowMajor,
-            DlpackFlags::IS_COPIED,
-        )?;
-        return Ok(Exported {
-            tensor,
-            copied: Some((len, reason)),
-        });
-    }
-    if is_read_only && !M::HAS_FLAGS {
-        return Err(ExportError::ReadOnly);
-    }
-    let flags = if is_read_only {
-        DlpackFlags::READ_ONLY
-    } else {
-        DlpackFlags::empty()
+    let from = plan.buffer.place();
+    let copied = |bytes, to, reason| Copied {
+        bytes,
+        from,
+        to,
+        reason,
     };
-    let byte_offset = tensor.descriptor().byte_offset;
-    Ok(Exported {
-        tensor: plan.managed(plan.buffer, byte_offset, plan.order, flags)?,
-        copied: None,
-    })
+    match plan.way {
+        Way::Share => {
+            if is_read_only && !M::HAS_FLAGS {
+                return Err(ExportError::ReadOnly);
+            }
+            let flags = if is_read_only {
+                DlpackFlags::READ_ONLY
+            } else {
+                DlpackFlags::empty()
+            };
+            let handed_out = plan.handed_out(options.stream)?;
+            let byte_offset = tensor.descriptor().byte_offset;
+            Ok(Exported {
+                tensor: plan.managed(&handed_out, byte_offset, plan.order, flags)?,
+                copies: SmallVec::new(),
+            })
+        }
+        Way::Gather(reason) => {
+            let ready = plan.handed_out(None)?;
+            let bytes = plan.gathered(&ready)?;
+            let copies = smallvec![copied(bytes.len(), Place::HOST, reason)];
+            let flags = DlpackFlags::IS_COPIED;
+            Ok(Exported {
+                tensor: plan.managed(&Buffer::from(bytes), 0, Order::RowMajor, flags)?,
+                copies,
+            })
+        }
+        Way::CopyThere => {
+            let copy = plan.buffer.copy_to(from, options.stream)?;
+            let copies = smallvec![copied(copy.len(), from, CopyReason::Request)];
+            let handed_out = plan.on(&copy, options.stream)?;
+            let byte_offset = tensor.descriptor().byte_offset;
+            let flags = DlpackFlags::IS_COPIED;
+            Ok(Exported {
+                tensor: plan.managed(&handed_out, byte_offset, plan.order, flags)?,
+                copies,
+            })
+        }
+        Way::Move { repacks } => {
+            let host = tensor.copy_to(Place::HOST, options.stream)?;
+            let bytes = host.buffers().iter().map(Buffer::len).sum();
+            let options = Options {
+                copy: repacks.then_some(true),
+                in_pairs: options.in_pairs,
+                ..Options::default()
+            };
+            let mut exported = export_copied::<M>(&host, options)?;
+            exported
+                .copies
+                .insert(0, copied(bytes, Place::HOST, CopyReason::Device));
+            Ok(exported)
+        }
+    }
+}
+
+/// [`export`] of host memory that was copied for the consumer.
+fn export_copied<M: Abi>(host: &Tensor, options: Options<'_>) -> Result<Exported<M>, ExportError> {
+    let plan = Plan::of(host, options)?;
+    match plan.way {
+        Way::Share => {
+            let byte_offset = host.descriptor().byte_offset;
+            let flags = DlpackFlags::IS_COPIED;
+            Ok(Exported {
+                tensor: plan.managed(plan.buffer, byte_offset, plan.order, flags)?,
+                copies: SmallVec::new(),
+            })
+        }
+        _ => export(host, options),
+    }
 }
 
 /// What `__dlpack_device__` answers.
@@ -204,11 +280,15 @@ pub fn capsule_device(tensor: &Tensor, wanted: Option<DLDevice>) -> Result<DLDev
     let Some(wanted) = wanted else {
         return Ok(device::in_capsule(announced));
     };
-    device::as_wanted(place, announced, wanted).ok_or(ExportError::OtherDevice {
-        place,
-        device_type: wanted.device_type.0,
-        device_id: wanted.device_id,
-    })
+    // What a device layer copies can be had on the CPU.
+    let moves = wanted == DLDevice::CPU && crate::device::layer(place.device).is_some();
+    device::as_wanted(place, announced, wanted)
+        .or(moves.then_some(DLDevice::CPU))
+        .ok_or(ExportError::OtherDevice {
+            place,
+            device_type: wanted.device_type.0,
+            device_id: wanted.device_id,
+        })
 }
 
 /// The one buffer of a tensor that strides describe and whose elements are values.
@@ -268,6 +348,19 @@ impl<'a> Order<'a> {
     }
 }
 
+/// How the bytes get to the consumer.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// Where they are.
+    Share,
+    /// In a row-major copy that the host makes.
+    Gather(CopyReason),
+    /// In a copy that a device makes, of all bytes as they lie.
+    CopyThere,
+    /// In a copy in host memory, and a row-major one of that where elements must be unpacked or reversed.
+    Move { repacks: bool },
+}
+
 /// An export that has passed every check.
 struct Plan<'a> {
     tensor: &'a Tensor,
@@ -277,11 +370,11 @@ struct Plan<'a> {
     device: DLDevice,
     dtype: dlpark::ffi::DLDataType,
     storage: Storage,
-    copy: Option<CopyReason>,
+    way: Way,
 }
 
 impl<'a> Plan<'a> {
-    fn of(tensor: &'a Tensor, options: Options) -> Result<Self, ExportError> {
+    fn of(tensor: &'a Tensor, options: Options<'_>) -> Result<Self, ExportError> {
         let descriptor = tensor.descriptor();
         let buffer = plain(tensor)?;
         let shape = &descriptor.shape;
@@ -289,33 +382,52 @@ impl<'a> Plan<'a> {
             return Err(ExportError::Dynamic { axis });
         }
         let (mut dtype, storage) = element_type::to_dlpack(descriptor.element_type)?;
+        let place = buffer.place();
         let device = capsule_device(tensor, options.device)?;
         let order = Order::of(&descriptor.layout, shape)?;
-        let copy = if storage == Storage::BytePerElement {
-            Some(CopyReason::Packing)
-        } else if options.copy == Some(true) {
-            Some(CopyReason::Request)
-        } else {
-            None
-        };
-        if copy == Some(CopyReason::Packing) && options.copy == Some(false) {
+        let unpacks = storage == Storage::BytePerElement;
+        if unpacks && options.copy == Some(false) {
             return Err(ExportError::UnpackingForbidden {
                 element_type: descriptor.element_type,
             });
         }
-        if let (None, Order::Strided(strides)) = (copy, order)
-            && strides.iter().any(|&stride| stride < 0)
-        {
+        let negative = match order {
+            Order::Strided(strides) if strides.iter().any(|&stride| stride < 0) => Some(strides),
+            _ => None,
+        };
+        let way = if device == DLDevice::CPU && !place.is_host_accessible() {
+            if options.copy == Some(false) {
+                return Err(ExportError::MoveForbidden { place });
+            }
+            Way::Move {
+                repacks: unpacks || negative.is_some(),
+            }
+        } else if !unpacks && options.copy != Some(true) {
+            Way::Share
+        } else if device != DLDevice::CPU {
+            if unpacks || negative.is_some() {
+                return Err(ExportError::Repacking { place });
+            }
+            Way::CopyThere
+        } else if unpacks {
+            Way::Gather(CopyReason::Packing)
+        } else {
+            Way::Gather(CopyReason::Request)
+        };
+        if let (Way::Share, Some(strides)) = (way, negative) {
             return Err(ExportError::NegativeStrides {
                 strides: strides.to_vec(),
             });
         }
-        let reach = if copy.is_some() || device == DLDevice::CPU {
-            Reach::Host
+        let waits = device == DLDevice::CPU && place.is_host_accessible();
+        tensor.check_access(if waits || options.stream.is_some() {
+            Reach::Ordered
         } else {
             Reach::Device
-        };
-        tensor.check_access(reach)?;
+        })?;
+        if let (Some(stream), false) = (options.stream, way == Way::Share && waits) {
+            access::check_stream(buffer, stream).map_err(OrderError::from)?;
+        }
         if options.in_pairs {
             dtype = element_type::in_pairs(descriptor.element_type, dtype)?;
         }
@@ -327,23 +439,54 @@ impl<'a> Plan<'a> {
             device,
             dtype,
             storage,
-            copy,
+            way,
         })
     }
 
-    /// The elements in row-major order, as DLPack stores them.
-    fn gathered(&self) -> Result<hurray_core::memory::AlignedBytes, ExportError> {
+    /// The buffer as this capsule's consumer may use it: ready, where that expects memory of the CPU, else on its stream.
+    fn handed_out(&self, stream: Option<&Stream>) -> Result<Cow<'a, Buffer>, ExportError> {
+        let is_ready = self.buffer.mode() == SyncMode::ProducerSynced;
+        if self.device != DLDevice::CPU {
+            self.on(self.buffer, stream)
+        } else if is_ready {
+            Ok(Cow::Borrowed(self.buffer))
+        } else {
+            let ready = self.tensor.synchronize()?;
+            // A plain tensor has one.
+            Ok(ready
+                .buffers()
+                .first()
+                .map_or(Cow::Borrowed(self.buffer), |ready| {
+                    Cow::Owned(ready.clone())
+                }))
+        }
+    }
+
+    /// A buffer of this export on the consumer's stream, if that has one.
+    fn on<'b>(
+        &self,
+        buffer: &'b Buffer,
+        stream: Option<&Stream>,
+    ) -> Result<Cow<'b, Buffer>, ExportError> {
+        Ok(match stream {
+            Some(stream) => Cow::Owned(buffer.order(0, &buffer.handle(), stream)?),
+            None => Cow::Borrowed(buffer),
+        })
+    }
+
+    /// The elements in `buffer`, which is this export's and ready, in row-major order and as DLPack stores them.
+    fn gathered(&self, buffer: &Buffer) -> Result<hurray_core::memory::AlignedBytes, ExportError> {
         let descriptor = self.tensor.descriptor();
         let width = descriptor
             .element_type
             .storage_width()
             .ok_or(UnsupportedElementType::NoCode(descriptor.element_type))?;
-        let bytes = match self.buffer.len() {
+        let bytes = match buffer.len() {
             0 => &[],
             len => {
-                // SAFETY: the buffer has `len` bytes at its address for as long as it lives, `check_access` found them complete and in the
-                // host's reach, and by `Buffer::from_owner` nobody writes to them meanwhile but through the address.
-                unsafe { std::slice::from_raw_parts(self.buffer.as_ptr().cast_const(), len) }
+                // SAFETY: the buffer has `len` bytes at its address for as long as it lives, the plan found them in the host's reach and the caller
+                // complete, and by `Buffer::from_owner` nobody writes to them meanwhile but through the address.
+                unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast_const(), len) }
             }
         };
         let strides = self.order.strides(self.shape)?;

@@ -3,7 +3,7 @@
 use dlpark::ffi::{DLDevice, DLManagedTensorVersioned, DLTensor};
 use dlpark::{DlpackFlags, Managed};
 use hurray_core::memory::{AlignedBytes, AllocationError};
-use hurray_core::{Layout, MIN_BUFFER_ALIGNMENT, TensorDescriptor, element_count};
+use hurray_core::{Layout, MIN_BUFFER_ALIGNMENT, Stream, TensorDescriptor, element_count};
 use smallvec::smallvec;
 use thiserror::Error;
 
@@ -11,7 +11,9 @@ use super::array::{Array, ArrayError};
 use super::element_type::Storage;
 use super::export::{ExportError, Options, export};
 use crate::gather::{Elements, GatherError, Spacing, gather};
-use crate::{Buffer, BufferError, BufferFlags, Owner, Place, Readiness, Tensor, TensorError};
+use crate::{
+    Buffer, BufferError, BufferFlags, Owner, Place, Readiness, Tensor, TensorError, TransferError,
+};
 
 /// A DLPack array of which no tensor can be made.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -26,6 +28,17 @@ pub enum ImportError {
     /// A buffer of which there is no tensor.
     #[error(transparent)]
     Tensor(#[from] TensorError),
+    /// Elements on a device that must be packed, or have gaps.
+    #[error(
+        "the elements are on {place} and can't be shared as they lie, and nothing here packs them there: copy the array to the CPU first"
+    )]
+    Repacking {
+        /// Where the bytes are.
+        place: Place,
+    },
+    /// A copy by the device that could not be made.
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
 }
 
 /// An array that cannot be allocated.
@@ -97,31 +110,79 @@ impl Array {
     ///
     /// # Safety
     /// Until `owner` is dropped, the memory from the lowest to the highest element is valid for reads by whatever can reach `place`, and for writes
-    /// unless the array is read-only; its writes are complete. Of an array without elements nothing is asked, and its owner is dropped at once.
+    /// unless the array is read-only; its writes are complete once `readiness` says so. Of an array without elements nothing is asked, and its owner is
+    /// dropped at once.
     ///
     /// # Errors
     /// [`ImportError`]; the owner is dropped.
-    pub unsafe fn borrow(&self, place: Place, owner: Owner) -> Result<Tensor, ImportError> {
-        let flags = if self.is_read_only {
-            BufferFlags::READ_ONLY
-        } else {
-            BufferFlags::empty()
-        };
+    pub unsafe fn borrow(
+        &self,
+        place: Place,
+        readiness: Readiness,
+        owner: Owner,
+    ) -> Result<Tensor, ImportError> {
         if self.is_empty() {
             let mut nothing = AlignedBytes::zeroed(0)?;
             let (address, owner) = (nothing.as_mut_ptr(), Owner::Allocation(nothing));
             // SAFETY: there are no bytes.
-            let buffer =
-                unsafe { Buffer::from_owner(address, 0, place, Readiness::Ready, flags, owner) }?;
+            let buffer = unsafe {
+                Buffer::from_owner(address, 0, place, Readiness::Ready, self.flags(), owner)
+            }?;
             return Ok(self.tensor(buffer, 0, self.layout())?);
         }
+        // SAFETY: the caller's word.
+        let buffer = unsafe { self.buffer(place, readiness, owner) }?;
+        let byte_offset = (self.address - self.extent.start) as u64;
+        Ok(self.tensor(buffer, byte_offset, self.layout())?)
+    }
+
+    /// A tensor over a copy of the bytes from the lowest to the highest element, which `stream` copies on the device that holds them, and the bytes of the
+    /// copy. The array's own memory is kept until that is done.
+    ///
+    /// # Safety
+    /// As [`borrow`](Self::borrow).
+    ///
+    /// # Errors
+    /// [`ImportError`]: elements that would have to be packed, too, which nothing does on a device. The owner is dropped.
+    pub unsafe fn copy_there(
+        &self,
+        place: Place,
+        readiness: Readiness,
+        owner: Owner,
+        stream: &Stream,
+    ) -> Result<(Tensor, usize), ImportError> {
+        if !self.lies_as_here() {
+            return Err(ImportError::Repacking { place });
+        }
+        // SAFETY: the caller's word.
+        let buffer = unsafe { self.buffer(place, readiness, owner) }?;
+        let copy = buffer.copy_to(place, Some(stream))?;
+        let (len, byte_offset) = (copy.len(), (self.address - self.extent.start) as u64);
+        Ok((self.tensor(copy, byte_offset, self.layout())?, len))
+    }
+
+    /// The bytes from the lowest to the highest element.
+    ///
+    /// # Safety
+    /// As [`borrow`](Self::borrow).
+    unsafe fn buffer(
+        &self,
+        place: Place,
+        readiness: Readiness,
+        owner: Owner,
+    ) -> Result<Buffer, BufferError> {
         let address = std::ptr::with_exposed_provenance_mut(self.extent.start);
         let len = self.extent.len();
         // SAFETY: the caller's word for memory, owner and writes.
-        let buffer =
-            unsafe { Buffer::from_owner(address, len, place, Readiness::Ready, flags, owner) }?;
-        let byte_offset = (self.address - self.extent.start) as u64;
-        Ok(self.tensor(buffer, byte_offset, self.layout())?)
+        unsafe { Buffer::from_owner(address, len, place, readiness, self.flags(), owner) }
+    }
+
+    fn flags(&self) -> BufferFlags {
+        if self.is_read_only {
+            BufferFlags::READ_ONLY
+        } else {
+            BufferFlags::empty()
+        }
     }
 
     /// A tensor over a copy of the elements in host memory, and the bytes of the copy. The strides stay where the copy need not be larger for it:

@@ -12,9 +12,24 @@ pub mod element_type;
 mod export;
 mod import;
 
+use crate::Place;
+
 pub use array::{Array, ArrayError};
 pub use export::{Abi, ExportError, Exported, Options, announced_device, capsule_device, export};
 pub use import::{AllocateError, ImportError, allocate};
+
+/// Bytes that were copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Copied {
+    /// Bytes that were written.
+    pub bytes: usize,
+    /// Where they were read.
+    pub from: Place,
+    /// Where they were written.
+    pub to: Place,
+    /// Why.
+    pub reason: CopyReason,
+}
 
 /// Why elements were copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,4 +40,6 @@ pub enum CopyReason {
     Alignment,
     /// One side packs elements of less than a byte, the other does not (decision 18).
     Packing,
+    /// The consumer asked for the bytes on another device.
+    Device,
 }

@@ -566,10 +566,17 @@ class Tensor:
     def order_after_readers(self, stream: _Stream) -> None: ...
     def record_stream(self, stream: _Stream) -> None: ...
     def synchronize(self) -> Tensor: ...
+    def to(
+        self,
+        device: Device | str,
+        *,
+        stream: _Stream | None = None,
+        copy: _bool | None = None,
+    ) -> Tensor: ...
     def __dlpack__(
         self,
         *,
-        stream: int | None = None,
+        stream: _Stream | None = None,
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: _bool | None = None,
@@ -626,7 +633,7 @@ class Copy:
     @property
     def to(self) -> Device: ...
     @property
-    def reason(self) -> Literal["alignment", "packing", "request"]: ...
+    def reason(self) -> Literal["alignment", "packing", "device", "request"]: ...
     @property
     def call(self) -> str: ...
 
@@ -648,7 +655,16 @@ def from_dlpack(
     *,
     device: Device | str | None = None,
     copy: _bool | None = None,
-    stream: int | None = None,
+    stream: _Stream | None = None,
+) -> Tensor: ...
+def empty(
+    shape: Iterable[int],
+    *,
+    dtype: Dtype | None = None,
+    device: Device | str | None = None,
+    alignment: int = 64,
+    stream: _Stream | None = None,
+    shareable: _bool = False,
 ) -> Tensor: ...
 
 # `tensor` is a torch.Tensor, `array` a cupy.ndarray or a jax.Array.

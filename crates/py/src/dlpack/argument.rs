@@ -1,9 +1,11 @@
 //! The arguments of `__dlpack__` and `from_dlpack`. A bad one is a ValueError: consumers take a TypeError for an unknown keyword and call again (C7).
 
 use dlpark::ffi::{DLDevice, DLDeviceType};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyTuple};
+
+use crate::cuda::StreamArgument;
 
 /// `copy`: always, never, or where it must be.
 pub(super) fn copy(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<bool>> {
@@ -61,8 +63,12 @@ pub(super) fn check_stream(stream: Option<&Bound<'_, PyAny>>, device: DLDevice) 
     };
     let (is_allowed, allowed) = match device.device_type {
         DLDeviceType::CUDA | DLDeviceType::CUDAMANAGED => (
-            matches!(number, Some(-1 | 1..)),
-            "None, -1, 1 (the legacy default stream), 2 (the per-thread default stream) or a stream's handle; 0 is ambiguous",
+            match StreamArgument::or_none(value) {
+                Ok(_) => true,
+                Err(error) if is_bad_argument(value.py(), &error) => false,
+                Err(error) => return Err(error),
+            },
+            "None, -1, 1 (the legacy default stream), 2 (the per-thread default stream), a stream's handle or a stream object; 0 is ambiguous",
         ),
         DLDeviceType::ROCM => (
             matches!(number, Some(-1 | 0 | 3..)),
@@ -79,4 +85,9 @@ pub(super) fn check_stream(stream: Option<&Bound<'_, PyAny>>, device: DLDevice) 
     Err(PyValueError::new_err(format!(
         "stream must be {allowed}; not {value}"
     )))
+}
+
+/// Whether the error says that the argument is none of a stream's.
+fn is_bad_argument(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<PyValueError>(py) || error.is_instance_of::<PyTypeError>(py)
 }

@@ -1,12 +1,15 @@
 //! The C exchange API of DLPack 1.3, both ways.
 
 use std::ffi::c_void;
+use std::num::NonZeroUsize;
 use std::ptr;
 
 use dlpark::Managed;
-use dlpark::ffi::{DLDevice, DLManagedTensorVersioned, DLTensor};
+use dlpark::ffi::{DLDevice, DLDeviceType, DLManagedTensorVersioned, DLTensor};
 use dlpark::python::DlpackExchangeProducer;
 use dlpark::python::consumer::exchange::ExchangeApi;
+use hurray_core::{DeviceTag, MemoryClass, Stream};
+use hurray_ffi::Place;
 use hurray_ffi::dlpack::{self, Options};
 use pyo3::exceptions::PyException;
 use pyo3::ffi::{Py_TPFLAGS_HEAPTYPE, PyType_GetFlags};
@@ -16,11 +19,19 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
 
 use super::{export, import};
+use crate::handoff;
 use crate::ingest::CopyArgument;
 use crate::tensor::Tensor;
 
 /// The name that is reported with a copy.
 const CALL: &str = "__dlpack_c_exchange_api__";
+
+/// What a table gave.
+pub(super) struct Taken {
+    pub(super) tensor: Managed<DLManagedTensorVersioned>,
+    /// The number of the stream that the producer works on.
+    pub(super) work_stream: NonZeroUsize,
+}
 
 /// What is known of a type.
 struct Known {
@@ -43,11 +54,9 @@ unsafe impl Sync for Table {}
 /// Types that stay for good: those with a table, and static ones without. Others are looked up each time.
 static KNOWN: [PyOnceLock<Known>; 8] = [const { PyOnceLock::new() }; 8];
 
-/// The managed tensor of `object` through its type's table; `None` where there is no table or it fails, and `__dlpack__` is to be asked, which
-/// has the better words.
-pub(super) fn take(
-    object: &Bound<'_, PyAny>,
-) -> PyResult<Option<Managed<DLManagedTensorVersioned>>> {
+/// The managed tensor of `object` through its type's table, and the stream that orders it; `None` where there is no table or it fails, and `__dlpack__` is
+/// to be asked, which has the better words.
+pub(super) fn take(object: &Bound<'_, PyAny>) -> PyResult<Option<Taken>> {
     let class = object.get_type();
     let known = KNOWN
         .iter()
@@ -114,15 +123,19 @@ fn look_up(object: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<Opt
 }
 
 impl Table {
-    fn take(
-        &self,
-        object: &Bound<'_, PyAny>,
-    ) -> PyResult<Option<Managed<DLManagedTensorVersioned>>> {
+    fn take(&self, object: &Bound<'_, PyAny>) -> PyResult<Option<Taken>> {
         if self.is_torch && !is_plain(object)? {
             return Ok(None);
         }
         match self.api.import_managed_no_sync(object.as_borrowed()) {
-            Ok(tensor) => Ok(Some(tensor.into_parts().0)),
+            Ok(tensor) => {
+                let (tensor, work_stream) = tensor.into_parts();
+                let work_stream = NonZeroUsize::new(work_stream.addr());
+                Ok(Some(Taken {
+                    tensor,
+                    work_stream: work_stream.unwrap_or(Stream::LEGACY),
+                }))
+            }
             Err(error) if error.is_instance_of::<PyException>(object.py()) => Ok(None),
             Err(error) => Err(error),
         }
@@ -137,17 +150,43 @@ fn is_plain(tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
         && !tensor.call_method0(intern!(py, "is_neg"))?.is_truthy()?)
 }
 
-// SAFETY: there are no borrowed views; managed tensors own what they point to; memory of the CPU has no stream, and no other is made here.
+// SAFETY: there are no borrowed views; managed tensors own what they point to; memory of a device is ordered on the stream that
+// `current_work_stream` gives, and no other is made here.
 unsafe impl DlpackExchangeProducer for Tensor {
     fn managed_tensor_no_sync(
         &self,
         py: Python<'_>,
     ) -> PyResult<Managed<DLManagedTensorVersioned>> {
-        export::managed(py, self.inner(), Options::default(), CALL)
+        let stream = match handoff::place_of(self.inner()) {
+            Place {
+                device: DeviceTag::Cuda,
+                device_id,
+                memory_class: MemoryClass::Standard | MemoryClass::Unified,
+            } => export::current_stream_if_any(py, device_id)?,
+            _ => None,
+        };
+        let options = Options {
+            stream: stream.as_ref(),
+            ..Options::default()
+        };
+        export::managed(py, self.inner(), options, CALL)
     }
 
-    fn current_work_stream(_py: Python<'_>, _device: DLDevice) -> PyResult<*mut c_void> {
-        Ok(ptr::null_mut())
+    fn current_work_stream(py: Python<'_>, device: DLDevice) -> PyResult<*mut c_void> {
+        let stream = match (device.device_type, u32::try_from(device.device_id)) {
+            (DLDeviceType::CUDA | DLDeviceType::CUDAMANAGED, Ok(device_id)) => {
+                export::current_stream_if_any(py, device_id)?
+            }
+            _ => None,
+        };
+        // The legacy default stream is NULL there.
+        let number = stream.map_or(Stream::LEGACY, |stream| stream.number());
+        let handle = if number == Stream::LEGACY {
+            0
+        } else {
+            number.get()
+        };
+        Ok(ptr::without_provenance_mut(handle))
     }
 
     fn allocate(prototype: &DLTensor) -> Result<Managed<DLManagedTensorVersioned>, String> {
@@ -164,7 +203,8 @@ unsafe impl DlpackExchangeProducer for Tensor {
             copy: CopyArgument::IfNeeded,
             call: CALL,
         };
-        let tensor = import::from_managed(py, tensor, wanted)?;
+        // The consumer's function says that nothing is to be waited for: what it works on is this device's current stream.
+        let tensor = import::from_managed(py, tensor, None, None, wanted)?;
         Py::new(py, Self::new(py, tensor)?)
     }
 }

@@ -1,11 +1,14 @@
 //! `from_dlpack`.
 
+use std::num::NonZeroUsize;
+
 use dlpark::Managed;
 use dlpark::ffi::{DLDevice, DLDeviceType, DLManagedTensorVersioned};
-use hurray_core::{DeviceTag, MIN_BUFFER_ALIGNMENT, MemoryClass};
+use hurray_core::{Dependency, DeviceLayer, DeviceTag, MIN_BUFFER_ALIGNMENT, MemoryClass, Stream};
+use hurray_cuda::LAYER;
 use hurray_ffi::dlpack::{Array, ArrayError, CopyReason, ImportError, device};
 use hurray_ffi::gather::GatherError;
-use hurray_ffi::{Owner, Place, Tensor};
+use hurray_ffi::{Owner, Place, Readiness, Tensor, TransferError};
 use pyo3::exceptions::{PyAttributeError, PyMemoryError, PyTypeError};
 use pyo3::ffi::PyType_IsSubtype;
 use pyo3::intern;
@@ -15,20 +18,23 @@ use pyo3::types::{PyDict, PyString, PyType};
 
 use super::argument;
 use super::capsule::{Capsule, owner_of};
-use super::exchange;
+use super::exchange::{self, Taken};
 use crate::copies;
-use crate::errors::{BufferError, CopyRequiredError, dlpack_refusal};
+use crate::cuda::{StreamArgument, current_stream};
+use crate::errors::{BufferError, CopyRequiredError, OrRaise, Raise, dlpack_refusal};
 use crate::ingest::{CopyArgument, copying, numpy};
-use crate::owner::calling;
-use crate::tensor::Tensor as PyTensor;
+use crate::owner::{calling, detached};
+use crate::tensor::{Tensor as PyTensor, transfer};
 
 /// Wraps the memory of a DLPack producer, sharing it where it begins on a 64-byte boundary.
 ///
 /// Arguments are those of the array API standard. `copy=None` copies only memory that does not begin
 /// there, and types that have a byte for each element where the format packs them
 /// (`hurray.copies()` tells); `False` raises CopyRequiredError instead, which names the measured
-/// alignment; `True` always copies. `device` is where the array is wanted. `stream` is for arrays
-/// of a device; those of the CPU have none.
+/// alignment; `True` always copies. `device` is where the array is wanted. `stream` is the one on
+/// which an array of a device is going to be used, by default that device's current stream
+/// (`hurray.cuda.current_stream`): the producer orders it, and the tensor is `consumer_stream`.
+/// Arrays of the CPU have none.
 ///
 /// Strides of any sign, order and shape stay as they are. A read-only array gives a read-only
 /// tensor, and so does one of jax, whose arrays never change.
@@ -55,16 +61,17 @@ pub(super) fn from_dlpack_py<'py>(
     };
     if let Ok(tensor) = x.cast_exact::<PyTensor>()
         && copy != CopyArgument::Always
-        && place.is_none_or(|place| {
-            tensor
-                .get()
-                .inner()
-                .buffers()
-                .iter()
-                .all(|b| b.place() == place)
-        })
     {
-        return Ok(tensor.clone().unbind());
+        let inner = tensor.get().inner();
+        let is_there = |place| inner.buffers().iter().all(|b| b.place() == place);
+        match place.filter(|&place| !is_there(place)) {
+            Some(place) => {
+                let moved = transfer::to(py, inner, place, stream, copy, "from_dlpack")?;
+                return PyTensor::new_object(py, moved);
+            }
+            None if stream.is_none() => return Ok(tensor.clone().unbind()),
+            None => {}
+        }
     }
     let wanted = Wanted {
         place,
@@ -101,9 +108,16 @@ pub(crate) fn from_dlpack(
             argument::check_stream(stream, DLDevice::CPU)?;
             return numpy::import(object, wanted.copy, wanted.call);
         }
-        if let Some(tensor) = exchange::take(object)? {
+        let taken = exchange::take(object)?;
+        // Bytes elsewhere than where they are wanted the producer is asked for.
+        if let Some(Taken {
+            tensor,
+            work_stream,
+        }) = taken
+            && (wanted.place.is_none() || device_of(&tensor) == DLDevice::CPU)
+        {
             argument::check_stream(stream, device_of(&tensor))?;
-            return from_managed(object.py(), tensor, wanted);
+            return from_managed(object.py(), tensor, Some(work_stream), stream, wanted);
         }
     }
     let py = object.py();
@@ -116,11 +130,14 @@ pub(crate) fn from_dlpack(
         _ => None,
     };
     let expected = asked.or(announced);
-    if let Some(expected) = expected {
-        argument::check_stream(stream, device::in_capsule(expected))?;
-        supported(py, expected)?;
-    }
-    let capsule = Capsule::open(call_dlpack(object, asked, wanted.copy)?)?;
+    let consumer = match expected {
+        Some(expected) => {
+            argument::check_stream(stream, device::in_capsule(expected))?;
+            consumer_of(py, supported(py, expected)?, stream)?
+        }
+        None => None,
+    };
+    let capsule = Capsule::open(call_dlpack(object, asked, wanted.copy, consumer.as_ref())?)?;
     let (descriptor, flags) = capsule.tensor();
     // SAFETY: the producer's shape and strides are valid for as many numbers as it has dimensions.
     let array = unsafe { Array::read(descriptor, flags) };
@@ -141,16 +158,27 @@ pub(crate) fn from_dlpack(
         )));
     }
     let place = supported(py, expected.unwrap_or(found))?;
-    finish(py, &array, place, wanted, || capsule.take())
+    let order = match consumer {
+        // The producer has ordered it.
+        Some(consumer) => Some(Order {
+            producer: consumer.clone(),
+            consumer,
+        }),
+        // By the array API standard, a producer that is told no stream orders the legacy default one.
+        None => Order::after(py, place, Stream::LEGACY, stream)?,
+    };
+    finish(py, &array, place, order, wanted, || capsule.take())
 }
 
-/// A tensor of a managed tensor that came without a capsule.
+/// A tensor of a managed tensor that came without a capsule, whose bytes are written on the producer's stream `work_stream`; on the current one if `None`.
 ///
 /// # Errors
 /// As [`from_dlpack`]; the managed tensor is released.
 pub(super) fn from_managed(
     py: Python<'_>,
     tensor: Managed<DLManagedTensorVersioned>,
+    work_stream: Option<NonZeroUsize>,
+    stream: Option<&Bound<'_, PyAny>>,
     wanted: Wanted,
 ) -> PyResult<Tensor> {
     // SAFETY: the handle's descriptor is live, and nobody else has it.
@@ -159,7 +187,64 @@ pub(super) fn from_managed(
     let array = unsafe { Array::read(descriptor, tensor.flags()) };
     let array = array.map_err(|error| refusal(py, &error))?;
     let place = supported(py, array.device())?;
-    finish(py, &array, place, wanted, || Ok(owner_of(tensor)))
+    let order = match work_stream {
+        Some(work_stream) => Order::after(py, place, work_stream, stream)?,
+        None => consumer_of(py, place, stream)?.map(|consumer| Order {
+            producer: consumer.clone(),
+            consumer,
+        }),
+    };
+    finish(py, &array, place, order, wanted, || Ok(owner_of(tensor)))
+}
+
+/// The streams on which the bytes of a device are written and will be used.
+struct Order {
+    producer: Stream,
+    consumer: Stream,
+}
+
+impl Order {
+    /// Of memory at `place` that is written on the stream of number `producer` and used on `stream`; `None` where memory there has no streams.
+    fn after(
+        py: Python<'_>,
+        place: Place,
+        producer: NonZeroUsize,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<Self>> {
+        let Some(consumer) = consumer_of(py, place, stream)? else {
+            return Ok(None);
+        };
+        let producer = StreamArgument::Number(producer).of_device(py, consumer.device_id())?;
+        Ok(Some(Self { producer, consumer }))
+    }
+
+    /// Makes the consumer's stream wait: the readiness of the bytes then.
+    fn establish(&self, py: Python<'_>) -> PyResult<Readiness> {
+        let written = Dependency::Stream(self.producer.clone());
+        let ordered = detached(py, || LAYER.order(&[&written], &self.consumer)).or_raise()?;
+        Ok(ordered.map_or(Readiness::Ready, Readiness::Held))
+    }
+}
+
+/// The stream on which memory at `place` is going to be used: the one that is named, else the device's current one; `None` where the memory has no
+/// streams.
+fn consumer_of(
+    py: Python<'_>,
+    place: Place,
+    stream: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<Stream>> {
+    if place.device != DeviceTag::Cuda || place.memory_class == MemoryClass::HostPinned {
+        return Ok(None);
+    }
+    let named = match stream {
+        Some(stream) => StreamArgument::or_none(stream)?,
+        None => None,
+    };
+    match named {
+        Some(named) => named.of_device(py, place.device_id),
+        None => current_stream(py, place.device_id),
+    }
+    .map(Some)
 }
 
 fn device_of(tensor: &Managed<DLManagedTensorVersioned>) -> DLDevice {
@@ -172,35 +257,60 @@ fn finish(
     py: Python<'_>,
     array: &Array,
     place: Place,
+    order: Option<Order>,
     wanted: Wanted,
     take: impl FnOnce() -> PyResult<Owner>,
 ) -> PyResult<Tensor> {
     let copy = wanted.copy.as_option();
-    if let Some(reason) = array.copy_reason(copy) {
+    let reason = array.copy_reason(copy);
+    if let Some(reason) = reason {
         may_copy(py, array, place, wanted, reason)?;
-        // Held while the interpreter is not.
-        let owner = take()?;
-        let copy = copying(py, array.byte_len(), || {
-            // SAFETY: the host reaches the memory, which the owner keeps and whose writes are complete.
-            unsafe { array.copy() }
-        });
-        drop(owner);
-        let (tensor, bytes) = copy.map_err(|error| failure(&error))?;
-        copies::report(py, bytes, place, Place::HOST, reason.into(), wanted.call)?;
-        return Ok(tensor);
-    }
-    if copy == Some(false) && array.is_copied() {
+    } else if copy == Some(false) && array.is_copied() {
         return Err(CopyRequiredError::new_err(
             "copy=False was given, and the DLPack producer copied: its capsule says IS_COPIED",
         ));
     }
+    let readiness = match &order {
+        Some(order) => order.establish(py)?,
+        None => Readiness::Ready,
+    };
     let owner = take()?;
-    // SAFETY: `supported` let only memory through that is complete when it is handed over, and the producer keeps it until the owner is dropped.
-    let tensor = unsafe { array.borrow(place, owner) };
-    tensor.map_err(|error| failure(&error))
+    let Some(reason) = reason else {
+        let borrow = || {
+            // SAFETY: the memory is complete once `readiness` says so, and the producer keeps it until the owner is dropped.
+            unsafe { array.borrow(place, readiness, owner) }
+        };
+        let tensor = match order {
+            Some(_) => detached(py, borrow),
+            None => borrow(),
+        };
+        return tensor.map_err(|error| failure(py, &error));
+    };
+    let (tensor, bytes, to) = match order {
+        Some(order) => {
+            let copy = detached(py, || {
+                // SAFETY: as above.
+                unsafe { array.copy_there(place, readiness, owner, &order.consumer) }
+            });
+            let (tensor, bytes) = copy.map_err(|error| failure(py, &error))?;
+            (tensor, bytes, place)
+        }
+        None => {
+            // The owner is held while the interpreter is not.
+            let copy = copying(py, array.byte_len(), || {
+                // SAFETY: the host reaches the memory, which the owner keeps and whose writes are complete.
+                unsafe { array.copy() }
+            });
+            drop(owner);
+            let (tensor, bytes) = copy.map_err(|error| failure(py, &error))?;
+            (tensor, bytes, Place::HOST)
+        }
+    };
+    copies::report(py, bytes, place, to, reason.into(), wanted.call)?;
+    Ok(tensor)
 }
 
-/// Whether a copy for `reason` is allowed and possible.
+/// Whether a copy for `reason` is allowed.
 fn may_copy(
     py: Python<'_>,
     array: &Array,
@@ -223,13 +333,12 @@ fn may_copy(
             },
         ));
     }
-    if !place.is_host_accessible() {
+    if reason == CopyReason::Packing && !place.is_host_accessible() {
         return Err(dlpack_refusal(
             py,
             format!(
-                "the array's memory on {place} is aligned to {} bytes as measured, to be shared it needs {MIN_BUFFER_ALIGNMENT}, and nothing here \
-                 copies there",
-                array.alignment()
+                "the array's elements on {place} have a byte each where the format packs them, and nothing here packs them there: copy the array to the \
+                 CPU first"
             ),
         ));
     }
@@ -255,11 +364,12 @@ fn announced_device(object: &Bound<'_, PyAny>) -> PyResult<Option<DLDevice>> {
     }))
 }
 
-/// Calls `__dlpack__`, and once more without arguments if it knows none of ours (C7).
+/// Calls `__dlpack__`, and once more with no more than the stream if it knows none of our other arguments (C7).
 fn call_dlpack<'py>(
     object: &Bound<'py, PyAny>,
     device: Option<DLDevice>,
     copy: CopyArgument,
+    consumer: Option<&Stream>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     let method = match object.getattr(intern!(py, "__dlpack__")) {
@@ -272,7 +382,11 @@ fn call_dlpack<'py>(
         }
         Err(error) => return Err(error),
     };
-    let arguments = PyDict::new(py);
+    let least = PyDict::new(py);
+    if let Some(consumer) = consumer {
+        least.set_item(intern!(py, "stream"), consumer.number().get())?;
+    }
+    let arguments = least.copy()?;
     arguments.set_item(intern!(py, "max_version"), (1, 3))?;
     if let Some(device) = device {
         arguments.set_item(intern!(py, "dl_device"), <(u32, i32)>::from(device))?;
@@ -280,22 +394,31 @@ fn call_dlpack<'py>(
     if copy == CopyArgument::Never {
         arguments.set_item(intern!(py, "copy"), false)?;
     }
-    calling(py, || match method.call((), Some(&arguments)) {
-        Err(error) if device.is_none() && error.is_instance_of::<PyTypeError>(py) => method.call0(),
-        result => result,
-    })
+    let call = || {
+        calling(py, || match method.call((), Some(&arguments)) {
+            Err(error) if device.is_none() && error.is_instance_of::<PyTypeError>(py) => {
+                method.call((), Some(&least))
+            }
+            result => result,
+        })
+    };
+    match consumer {
+        // torch exports what is on its current device only (pytorch/pytorch#169567).
+        Some(consumer) => hurray_cuda::on_device(consumer.device_id(), call).or_raise()?,
+        None => call(),
+    }
 }
 
-/// The place of memory that can be taken without ordering anything: the host's and pinned memory.
+/// The place of memory that can be taken: the host's, and CUDA's, which can be ordered.
 fn supported(py: Python<'_>, device: DLDevice) -> PyResult<Place> {
     let place = device::place(device).map_err(|error| dlpack_refusal(py, error.to_string()))?;
-    if place.device == DeviceTag::Cpu || place.memory_class == MemoryClass::HostPinned {
+    if matches!(place.device, DeviceTag::Cpu | DeviceTag::Cuda) {
         return Ok(place);
     }
     Err(dlpack_refusal(
         py,
         format!(
-            "the array is on {place}, and this build has no device layer to order it: move it to the CPU first"
+            "the array is on {place}, and there is no device layer here to order it: move it to the CPU first"
         ),
     ))
 }
@@ -364,8 +487,11 @@ fn refusal(py: Python<'_>, error: &ArrayError) -> PyErr {
     }
 }
 
-fn failure(error: &ImportError) -> PyErr {
+fn failure(py: Python<'_>, error: &ImportError) -> PyErr {
     match error {
+        ImportError::Repacking { .. } => dlpack_refusal(py, error.to_string()),
+        ImportError::Transfer(TransferError::Device(error)) => error.clone().raise(),
+        ImportError::Buffer(error) => error.clone().raise(),
         ImportError::Copy(GatherError::Allocation(_)) => PyMemoryError::new_err(error.to_string()),
         _ => BufferError::new_err(error.to_string()),
     }

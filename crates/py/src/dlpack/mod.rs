@@ -17,6 +17,7 @@ impl From<CopyReason> for Reason {
             CopyReason::Request => Self::Request,
             CopyReason::Alignment => Self::Alignment,
             CopyReason::Packing => Self::Packing,
+            CopyReason::Device => Self::Device,
         }
     }
 }

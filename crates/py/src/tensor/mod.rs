@@ -2,9 +2,11 @@
 
 mod array;
 mod construct;
+mod empty;
 mod extents;
 mod lend;
 mod repr;
+pub(crate) mod transfer;
 mod view;
 
 use std::mem::ManuallyDrop;
@@ -27,7 +29,7 @@ use crate::element_type::{Dtype, DtypeArgument, dtype};
 use crate::errors::OrRaise;
 use crate::extension_type::ExtensionType;
 use crate::handoff;
-use crate::ingest::{cupy, jax, torch};
+use crate::ingest::{CopyArgument, cupy, jax, torch};
 use crate::layout::{self, Layout};
 use crate::owner::{self, detached};
 use crate::quantization;
@@ -507,6 +509,31 @@ impl Tensor {
         jax::to_jax(this)
     }
 
+    /// The tensor on another device: itself where it is there, else a copy, whose layout and parameters are
+    /// the same (`hurray.copies()` tells). "cpu" brings a tensor that is only declared elsewhere together
+    /// with its bytes, without a copy.
+    ///
+    /// The copy runs on `stream`, by default the current stream of the device that is written to or else
+    /// read from, which is ordered after the writes first, and is `consumer_stream` of it. Nothing waits
+    /// between page-locked memory and a device; the call holds the caller until pageable memory has been
+    /// read, or written. `copy=True` copies always, `copy=False` raises CopyRequiredError instead.
+    ///
+    /// Raises UnsupportedError for bytes that may not be read, DeviceError where the device can't be used.
+    #[pyo3(signature = (device, *, stream=None, copy=CopyArgument::IfNeeded), text_signature = "($self, device, *, stream=None, copy=None)")]
+    fn to(
+        &self,
+        py: Python<'_>,
+        device: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+        copy: CopyArgument,
+    ) -> PyResult<Self> {
+        let place = device::argument(device)?.get().0;
+        Self::new(
+            py,
+            transfer::to(py, &self.inner, place, stream, copy, "to")?,
+        )
+    }
+
     unsafe fn __getbuffer__(
         this: Bound<'_, Self>,
         view: *mut Py_buffer,
@@ -536,5 +563,6 @@ pub(crate) fn check_plain(tensor: &hurray_ffi::Tensor) -> PyResult<()> {
 
 /// Puts `Tensor` on the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Tensor>()
+    module.add_class::<Tensor>()?;
+    module.add_function(wrap_pyfunction!(empty::empty, module)?)
 }
