@@ -137,7 +137,7 @@ impl<W: Write> FileWriter<W> {
     /// Writes a tensor or a composite, whose members are named `<name>.<i>`, and nested ones `<name>.<i>.<j>`.
     ///
     /// # Errors
-    /// As [`write_tensor`](Self::write_tensor).
+    /// As [`write_tensor`](Self::write_tensor). After a member that is refused the file cannot be finished.
     pub fn write_item(&mut self, name: &str, item: &Item) -> Result<(), FileError> {
         self.write(|encoder, parts| encoder.push_item(name, item, parts))
     }
@@ -174,7 +174,8 @@ impl<W: Write> FileWriter<W> {
             return Err(FileError::Unfinished);
         }
         let mut parts = Vec::new();
-        push(&mut self.encoder, &mut parts)?;
+        // The head and the members before one that is refused have their places already, and are never written.
+        push(&mut self.encoder, &mut parts).inspect_err(|_| self.failed = !parts.is_empty())?;
         self.failed = true;
         let mut out = Outflow::new(&mut self.sink);
         out.push_all(parts)?;

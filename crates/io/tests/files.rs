@@ -14,7 +14,7 @@ use hurray_core::{
     CompositionRule, DeviceTag, ElementType, Layout, MemoryClass, SyncMode, TensorDescriptor,
 };
 use hurray_ffi::access::AccessError;
-use hurray_ffi::{Buffer, Callback, Item, Owner, Place, Readiness, Tensor, TensorError};
+use hurray_ffi::{Buffer, Callback, Composite, Item, Owner, Place, Readiness, Tensor, TensorError};
 use hurray_io::{Array, FileError, FileOptions, FileReader, FileWriter, OutgoingError, Value};
 use tensors::{bytes_of, bytes_tensor, head, memory, row};
 
@@ -373,6 +373,32 @@ fn a_composite_that_misses_members_or_has_a_wrong_one_is_not_finished() {
     assert_eq!(error.rule(), "FC26");
     assert!(matches!(
         writer.write_item("n", &item),
+        Err(FileError::Unfinished)
+    ));
+    assert!(matches!(writer.finish(), Err(FileError::Unfinished)));
+}
+
+/// What was counted in for a composite is not in the file when a later member is refused: whatever came next would lie elsewhere than it says.
+#[test]
+fn a_composite_with_a_member_that_is_refused_is_not_finished() {
+    let place = Place {
+        device: DeviceTag::Cuda,
+        device_id: 0,
+        memory_class: MemoryClass::Standard,
+    };
+    let buffer = elsewhere(place, Readiness::Ready);
+    let rows = [buffer.handle()];
+    let descriptor =
+        TensorDescriptor::new(ElementType::Uint8, [100].as_slice(), Layout::RowMajor, rows);
+    let fine = Item::Tensor(bytes_tensor(&[1]));
+    let refused = Item::Tensor(Tensor::new(descriptor, vec![buffer]).unwrap());
+    let members = vec![fine.clone(), refused];
+    let group = Composite::new(head(CompositionRule::Group, &[], 2), members).unwrap();
+    let mut writer = FileWriter::new(Vec::new(), FileOptions::default()).unwrap();
+    let error = writer.write_item("g", &Item::Composite(group)).unwrap_err();
+    assert!(matches!(error, FileError::Unwritable { .. }), "{error}");
+    assert!(matches!(
+        writer.write_item("w", &fine),
         Err(FileError::Unfinished)
     ));
     assert!(matches!(writer.finish(), Err(FileError::Unfinished)));
