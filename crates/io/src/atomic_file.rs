@@ -9,6 +9,8 @@ use tempfile::NamedTempFile;
 const MOST_LINKS: usize = 40;
 /// What a plain create asks for; the process' mask takes its part.
 const PLAIN_MODE: u32 = 0o666;
+/// Nobody else may open the new file before it has the old one's permissions.
+const PRIVATE_MODE: u32 = 0o600;
 /// The permissions that are taken over from a file: none that act for its owner.
 const PERMISSIONS: u32 = 0o777;
 
@@ -65,13 +67,14 @@ impl AtomicFile {
             prefix.push(name);
         }
         prefix.push(".");
+        let mode = old.as_ref().map_or(PLAIN_MODE, |_| PRIVATE_MODE);
         let new = tempfile::Builder::new()
             .prefix(&prefix)
             .suffix(".tmp")
             // An error that is the system's, without the name of a file that nobody asked for.
             .make_in(folder(&path), |path| {
                 let mut options = OpenOptions::new();
-                options.write(true).create_new(true).mode(PLAIN_MODE);
+                options.write(true).create_new(true).mode(mode);
                 options.open(path)
             })?;
         if let Some(old) = old {
