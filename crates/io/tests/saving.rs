@@ -394,3 +394,54 @@ fn a_killed_process_leaves_a_whole_file() {
     }
     assert!(generations.len() > 1, "{generations:?}");
 }
+
+const SAVE_ONCE: &str = "HURRAY_TEST_SAVE_ONCE";
+
+/// Not a test of its own: the process that is traced below.
+#[test]
+fn child_that_saves_once() {
+    if let Some(path) = std::env::var_os(SAVE_ONCE) {
+        save_one(Path::new(&path), &[1]).unwrap();
+    }
+}
+
+/// The bytes are on the disk before they get their name, and the name before the save returns. Only strace sees that: nothing is tested where it is
+/// missing or may not trace.
+#[test]
+fn the_file_is_synced_then_renamed_and_then_its_folder_is_synced() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().canonicalize().unwrap().join("inner");
+    fs::create_dir(&inner).unwrap();
+    let path = inner.join("w.hrry");
+    let log = folder.path().join("log");
+    // Once where nothing is, and once over a file.
+    for _ in 0..2 {
+        let traced = Command::new("strace")
+            .args(["--follow-forks", "--decode-fds=path", "--trace=desc,file"])
+            .arg("--output")
+            .arg(&log)
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "child_that_saves_once"])
+            .env(SAVE_ONCE, &path)
+            .output();
+        if !traced.is_ok_and(|output| output.status.success()) {
+            eprintln!("not tested: strace could not be run");
+            return;
+        }
+        assert_eq!(saved(&path), [1]);
+        let log = fs::read_to_string(&log).unwrap();
+        let calls: Vec<_> = log.lines().filter(|line| line.contains("inner")).collect();
+        let position = |is_wanted: &dyn Fn(&str) -> bool| {
+            let found = calls.iter().position(|call| is_wanted(call));
+            found.unwrap_or_else(|| panic!("{calls:#?}"))
+        };
+        let written = calls.iter().rposition(|call| call.contains(" write"));
+        let synced = position(&|call| call.contains(" fsync(") && call.contains(".tmp>"));
+        let renamed = position(&|call| call.contains(" rename"));
+        let kept = position(&|call| call.contains(" fsync(") && call.contains("inner>"));
+        assert!(
+            written < Some(synced) && synced < renamed && renamed < kept,
+            "{calls:#?}"
+        );
+    }
+}
