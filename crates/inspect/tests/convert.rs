@@ -23,12 +23,13 @@ use hurray_core::{
 };
 use hurray_ffi::Item;
 use hurray_inspect::convert::{
-    ConvertError, GgufError, NpyError, Options, Refusal, Report, convert,
+    ConvertError, GgufError, NpyError, Options, Refusal, Refused, Report, convert,
 };
 use hurray_io::{Array, FileError, FileOptions, FileReader, FileWriter, Value};
 use proptest::prelude::*;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
+use serde_json::json;
 use tempfile::TempDir;
 use tensors::{bytes_of, row, rows_partition};
 use zip::write::SimpleFileOptions;
@@ -761,6 +762,51 @@ fn formats_are_told_by_name_or_by_option() {
     assert!(matches!(error, ConvertError::SameFormat { .. }));
     let error = run(&output, &folder.path("o.gguf"), &Options::default()).unwrap_err();
     assert!(matches!(error, ConvertError::ReadOnly { .. }));
+}
+
+/// What the output cannot be is no fault of the input, and is told of the output.
+#[test]
+fn an_output_that_cannot_be_is_no_malformed_input() {
+    let folder = Folder::new();
+    let output = folder.path("out.hrry");
+    let named = |name: &str| {
+        let info = json!({"dtype": "U8", "shape": [1], "data_offsets": [0, 1]});
+        let header = json!({ name: info }).to_string();
+        folder.write("in.safetensors", &safetensors_of(&header, &[7]))
+    };
+    let mut odd = Options::default();
+    odd.alignment = 5;
+    let failed = |input: &Path, options: &Options, rule: &str| {
+        let error = run(input, &output, options).unwrap_err();
+        assert!(!error.is_malformed_input(), "{error}");
+        assert!(error.to_string().contains("out.hrry: "), "{error}");
+        let ConvertError::Unwritable { source, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(source.rule(), rule);
+        assert!(!output.exists());
+    };
+    failed(&named("w"), &odd, "FC29");
+    failed(&named(&"w".repeat(1 << 16)), &Options::default(), "");
+    failed(&named(""), &Options::default(), "");
+}
+
+/// More dimensions than the format has: as every other, refused by name before anything is written.
+#[test]
+fn a_tensor_that_the_format_does_not_allow_is_refused_by_name() {
+    let info = |at: usize| {
+        let shape = vec![1; 65];
+        json!({"dtype": "U8", "shape": shape, "data_offsets": [at, at + 1]})
+    };
+    let header = json!({"a": info(0), "b": info(1)}).to_string();
+    match refused("in.safetensors", &safetensors_of(&header, &[7, 7])) {
+        ConvertError::Refused(Refused(all)) => {
+            let names: Vec<_> = all.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, ["a", "b"]);
+            assert!(matches!(all[0].1, Refusal::Descriptor(_)));
+        }
+        error => panic!("{error}"),
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use hurray_ffi::gather::GatherError;
 use hurray_io::FileError;
@@ -53,12 +53,23 @@ pub enum ConvertError {
         /// What the system says.
         source: io::Error,
     },
-    /// A file of this project that is malformed, or could not be written.
+    /// An output that its format does not allow: a name or a key of another length, an alignment that is not offered.
+    #[error("{}: {source}", .path.display())]
+    Unwritable {
+        /// The output.
+        path: PathBuf,
+        /// What is not allowed.
+        source: FileError,
+    },
+    /// A file of this project that is malformed; a conversion that was stopped.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A safetensors file that is malformed, or cannot be made.
+    /// A malformed safetensors file.
     #[error("safetensors: {0}")]
     Safetensors(#[from] SafeTensorError),
+    /// A safetensors file that cannot be made.
+    #[error("safetensors cannot hold all of it: {0}")]
+    Header(SafeTensorError),
     /// A malformed GGUF file.
     #[error("GGUF: {0}")]
     Gguf(#[from] GgufError),
@@ -127,6 +138,15 @@ pub enum ConvertError {
 }
 
 impl ConvertError {
+    /// Of a file of this project that could not be written.
+    pub(crate) fn unwritable(path: &Path, error: FileError) -> Self {
+        let path = path.to_owned();
+        match error {
+            FileError::Io(source) => Self::Output { path, source },
+            source => Self::Unwritable { path, source },
+        }
+    }
+
     pub(crate) fn member(name: &str, source: io::Error) -> Self {
         Self::Member {
             name: name.to_owned(),

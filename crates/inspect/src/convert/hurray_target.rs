@@ -1,4 +1,5 @@
 use std::io::Write;
+use std::path::Path;
 
 use hurray_core::TensorDescriptor;
 use hurray_io::{FileOptions, FileWriter};
@@ -12,16 +13,18 @@ pub(crate) fn size(selected: &[Selected<'_>]) -> u64 {
     rows.fold(0, |bytes, row| bytes.saturating_add(row.byte_size))
 }
 
-/// Writes a file of this project. Bytes go from where they lie in the input to their aligned places.
+/// Writes a file of this project, which is to be at `output`. Bytes go from where they lie in the input to their aligned places.
 pub(crate) fn write<'a>(
     source: &dyn Source<'a>,
     selected: &[Selected<'_>],
     sink: impl Write,
+    output: &Path,
     alignment: u32,
 ) -> Result<(), ConvertError> {
     let mut options = FileOptions::default();
     options.alignment = alignment;
-    let mut writer = FileWriter::new(sink, options)?;
+    let failed = |error| ConvertError::unwritable(output, error);
+    let mut writer = FileWriter::new(sink, options).map_err(failed)?;
     for (key, value) in source.metadata() {
         writer.push_metadata(key, value.clone());
     }
@@ -33,8 +36,9 @@ pub(crate) fn write<'a>(
     {
         let buffers = source.read(number)?;
         let bytes: Vec<&[u8]> = buffers.iter().map(|bytes| &**bytes).collect();
-        writer.write_bytes(name, TensorDescriptor::clone(descriptor), &bytes)?;
+        writer
+            .write_bytes(name, TensorDescriptor::clone(descriptor), &bytes)
+            .map_err(failed)?;
     }
-    writer.finish()?;
-    Ok(())
+    writer.finish().map(drop).map_err(failed)
 }

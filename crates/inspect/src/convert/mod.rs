@@ -38,6 +38,7 @@ use safetensors_source::SafetensorsSource;
 use source::Source;
 
 use crate::command_error::CommandError;
+use crate::report::counted;
 
 /// What an input may become beyond its own bytes, unless it is told: this, and as many bytes for each of its own as [`MOST_UNPACKED_RATIO`].
 const MOST_UNPACKED: u64 = 1 << 30;
@@ -178,7 +179,7 @@ pub fn convert(
     let mut sink = Watched::new(&mut file, total, progress);
     let written = match &plan {
         Some(plan) => safetensors_target::write(&*source, plan, &mut sink, failed),
-        None => hurray_target::write(&*source, &selected, &mut sink, options.alignment),
+        None => hurray_target::write(&*source, &selected, &mut sink, output, options.alignment),
     };
     if sink.is_stopped() {
         return Err(FileError::Stopped.into());
@@ -207,13 +208,14 @@ fn select<'s>(
         if found.insert(name, number).is_some() {
             return Err(ConvertError::Collision { name: name.into() });
         }
-        match &listed.descriptor {
+        let descriptor = listed.descriptor.as_ref().map_err(Refusal::clone);
+        match descriptor.and_then(|descriptor| Ok(descriptor.validate().map(|()| descriptor)?)) {
             Ok(descriptor) => selected.push(Selected {
                 number,
                 name,
                 descriptor,
             }),
-            Err(refusal) => refused.push((name.to_owned(), refusal.clone())),
+            Err(refusal) => refused.push((name.to_owned(), refusal)),
         }
     }
     if let Some(missing) = names
@@ -295,6 +297,6 @@ pub(crate) fn run(args: &ConvertArgs, out: &mut dyn Write) -> Result<(), Command
         writeln!(out, "{note}")?;
     }
     let Report { tensors, bytes, .. } = report;
-    writeln!(out, "{tensors} tensors, {bytes} bytes")?;
+    writeln!(out, "{}, {bytes} bytes", counted(tensors))?;
     Ok(())
 }

@@ -535,7 +535,7 @@ impl Planner {
         for part in &self.parts {
             let end = offset
                 .checked_add(part.len)
-                .ok_or(SafeTensorError::ValidationOverflow)?;
+                .ok_or(ConvertError::Header(SafeTensorError::ValidationOverflow))?;
             let info = TensorInfo {
                 dtype: part.dtype,
                 shape: part.shape.clone(),
@@ -545,11 +545,12 @@ impl Planner {
             offset = end;
         }
         let metadata = (!self.metadata.is_empty()).then_some(self.metadata);
-        let metadata = Metadata::new(metadata, infos)?;
-        let mut text = serde_json::to_vec(&metadata).map_err(SafeTensorError::from)?;
+        let metadata = Metadata::new(metadata, infos).map_err(ConvertError::Header)?;
+        let mut text =
+            serde_json::to_vec(&metadata).map_err(|error| ConvertError::Header(error.into()))?;
         text.resize(text.len().next_multiple_of(8), b' ');
         if text.len() > MOST_HEADER {
-            return Err(SafeTensorError::HeaderTooLarge.into());
+            return Err(ConvertError::Header(SafeTensorError::HeaderTooLarge));
         }
         let mut header = (text.len() as u64).to_le_bytes().to_vec();
         header.extend(text);
