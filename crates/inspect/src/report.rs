@@ -402,31 +402,43 @@ fn extension_type(extension_type: &ExtensionType) -> serde_json::Value {
 }
 
 fn pair(key: &str, value: &Value) -> Pair {
-    let (r#type, value) = match value {
-        Value::String(value) => ("string", json!(value)),
-        Value::Int64(value) => ("int64", json!(value)),
-        Value::Uint64(value) => ("uint64", json!(value)),
-        Value::Float64(value) => ("float64", float(*value)),
-        Value::Bool(value) => ("bool", json!(value)),
-        Value::Bytes(value) => ("bytes", json!(hex(value))),
-        Value::Array(Array::String(values)) => ("array of string", json!(values)),
-        Value::Array(Array::Int64(values)) => ("array of int64", json!(values)),
-        Value::Array(Array::Uint64(values)) => ("array of uint64", json!(values)),
-        Value::Array(Array::Float64(values)) => (
-            "array of float64",
-            values.iter().map(|&value| float(value)).collect(),
-        ),
-        Value::Array(Array::Bool(values)) => ("array of bool", json!(values)),
-        Value::Array(Array::Bytes(values)) => (
-            "array of bytes",
-            values.iter().map(|value| hex(value)).collect(),
-        ),
-        other => ("unknown", json!(format!("{other:?}"))),
-    };
     Pair {
         key: key.to_owned(),
-        r#type,
-        value,
+        r#type: match value {
+            Value::String(_) => "string",
+            Value::Int64(_) => "int64",
+            Value::Uint64(_) => "uint64",
+            Value::Float64(_) => "float64",
+            Value::Bool(_) => "bool",
+            Value::Bytes(_) => "bytes",
+            Value::Array(Array::String(_)) => "array of string",
+            Value::Array(Array::Int64(_)) => "array of int64",
+            Value::Array(Array::Uint64(_)) => "array of uint64",
+            Value::Array(Array::Float64(_)) => "array of float64",
+            Value::Array(Array::Bool(_)) => "array of bool",
+            Value::Array(Array::Bytes(_)) => "array of bytes",
+            _ => "unknown",
+        },
+        value: json(value),
+    }
+}
+
+/// A metadata value; bytes as hexadecimal digits.
+pub(crate) fn json(value: &Value) -> serde_json::Value {
+    match value {
+        Value::String(value) => json!(value),
+        Value::Int64(value) => json!(value),
+        Value::Uint64(value) => json!(value),
+        Value::Float64(value) => float(*value),
+        Value::Bool(value) => json!(value),
+        Value::Bytes(value) => json!(hex(value)),
+        Value::Array(Array::String(values)) => json!(values),
+        Value::Array(Array::Int64(values)) => json!(values),
+        Value::Array(Array::Uint64(values)) => json!(values),
+        Value::Array(Array::Float64(values)) => values.iter().map(|&value| float(value)).collect(),
+        Value::Array(Array::Bool(values)) => json!(values),
+        Value::Array(Array::Bytes(values)) => values.iter().map(|value| hex(value)).collect(),
+        other => json!(format!("{other:?}")),
     }
 }
 

@@ -727,6 +727,27 @@ fn dense_layouts_become_row_major() {
     assert_eq!(header.metadata().as_ref().unwrap()["count"], "3");
 }
 
+/// Text stays; what is none becomes the JSON that `hurray inspect --json` shows.
+#[test]
+fn metadata_that_are_no_text_become_json() {
+    let mut writer = FileWriter::new(Vec::new(), FileOptions::default()).unwrap();
+    for (key, value) in [
+        ("text", Value::String("5".into())),
+        ("bytes", Value::Bytes(vec![0, 0xAB])),
+        ("infinite", Value::Float64(f64::NEG_INFINITY)),
+        ("list", Value::Array(Array::Float64(vec![0.5, f64::NAN]))),
+    ] {
+        writer.push_metadata(key, value);
+    }
+    let file = to_safetensors(&writer.finish().unwrap(), false).unwrap();
+    let (_, header) = SafeTensors::read_metadata(&file).unwrap();
+    let metadata = header.metadata().as_ref().unwrap();
+    assert_eq!(metadata["text"], "5");
+    assert_eq!(metadata["bytes"], r#""00ab""#);
+    assert_eq!(metadata["infinite"], r#""-inf""#);
+    assert_eq!(metadata["list"], r#"[0.5,"nan"]"#);
+}
+
 #[test]
 fn repeated_elements_count_as_claims() {
     let broadcast = plain(

@@ -125,7 +125,7 @@ impl<W: Write> FileWriter<W> {
                 let row = row.byte_size;
                 return Err(refused(TensorError::TooSmall { buffer, row, found }));
             }
-            *row = stored_row(bytes.len());
+            *row = stored_row(found);
         }
         descriptor
             .validate()

@@ -45,7 +45,7 @@ pub use file_writer::{FileOptions, FileWriter};
 pub use host_bytes::FileMap;
 pub use index::Entry;
 pub use metadata::{Array, Value};
-pub use outgoing::OutgoingError;
+pub use outgoing::{OutgoingError, stored_row};
 pub use progress::{Progress, Watched};
 pub use save::{save, save_to};
 pub use slice::SliceError;

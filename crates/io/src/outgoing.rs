@@ -62,7 +62,7 @@ pub(crate) fn outgoing<'a>(
     if !is_relayed {
         descriptor.byte_offset = descriptor.byte_offset.saturating_sub(unused);
         for (row, part) in descriptor.buffers.iter_mut().zip(&parts) {
-            *row = stored_row(part.len());
+            *row = stored_row(part.len() as u64);
         }
     }
     Ok((descriptor, parts))
@@ -99,11 +99,12 @@ fn part<'a>(
     })
 }
 
-/// The row of a buffer of `len` bytes in a file or stream (decision 15).
-pub(crate) fn stored_row(len: usize) -> BufferHandle {
+/// The row of a buffer of `byte_size` bytes in a file or stream (decision 15).
+#[must_use]
+pub fn stored_row(byte_size: u64) -> BufferHandle {
     BufferHandle {
-        byte_size: len as u64,
-        alignment: if len == 0 {
+        byte_size,
+        alignment: if byte_size == 0 {
             1
         } else {
             MIN_BUFFER_ALIGNMENT as u32

@@ -59,7 +59,7 @@ pub enum ConvertError {
         /// The output.
         path: PathBuf,
         /// What is not allowed.
-        source: FileError,
+        source: Box<FileError>,
     },
     /// A file of this project that is malformed; a conversion that was stopped.
     #[error(transparent)]
@@ -143,7 +143,10 @@ impl ConvertError {
         let path = path.to_owned();
         match error {
             FileError::Io(source) => Self::Output { path, source },
-            source => Self::Unwritable { path, source },
+            source => {
+                let source = Box::new(source);
+                Self::Unwritable { path, source }
+            }
         }
     }
 

@@ -12,8 +12,9 @@ use hurray_core::{
     BlockAffine, ElementType, Layout, Mxfp, QuantizationScheme, ScaleType, TensorDescriptor,
     element_count,
 };
+use hurray_io::stored_row;
 
-use super::source::{dense_size, row};
+use super::source::dense_size;
 
 /// A block type whose values a scheme has.
 #[derive(Debug)]
@@ -186,7 +187,7 @@ impl BlockType {
         let scales = element_count(shape)?
             .checked_div(block_size.into())?
             .checked_mul(self.scale_bytes() as u64)?;
-        let rows = [row(codes), row(scales)];
+        let rows = [stored_row(codes), stored_row(scales)];
         let mut descriptor = TensorDescriptor::new(self.codes, shape, Layout::RowMajor, rows);
         descriptor.quantization = Some(scheme.encode());
         Some(descriptor)

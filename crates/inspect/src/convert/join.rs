@@ -7,10 +7,10 @@ use hurray_core::{
     BlockAffine, ChannelAffine, ElementType, Layout, Mxfp, QuantizationScheme, ScaleType,
     TensorAffine, TensorDescriptor, element_count,
 };
-use hurray_io::Value;
+use hurray_io::{Value, stored_row};
 
 use super::ConvertError;
-use super::source::{Bytes, Listed, Source, dense, row, zeroed};
+use super::source::{Bytes, Listed, Source, dense, zeroed};
 
 /// An input whose quantized parts are joined.
 pub(crate) struct Joined<'a> {
@@ -289,7 +289,7 @@ impl<'s, 'a> Finder<'s, 'a> {
                 Entry::Float32 | Entry::Int32 => 4,
             };
             let bytes = count.saturating_mul(width.into());
-            descriptor.buffers.push(row(bytes));
+            descriptor.buffers.push(stored_row(bytes));
         }
         descriptor.quantization = Some(scheme.encode());
         if let Err(error) = descriptor.validate() {

@@ -10,7 +10,7 @@ use hurray_core::{
     column_major_strides, element_count, row_major_strides,
 };
 use hurray_ffi::gather::{Elements, GatherError, Spacing, gather};
-use hurray_io::{Array, Value};
+use hurray_io::Value;
 use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::{Dtype, SafeTensorError};
 
@@ -18,6 +18,7 @@ use super::refusal::Refusal;
 use super::safetensors_type::dtype;
 use super::source::{Bytes, Source};
 use super::{ConvertError, Selected};
+use crate::report;
 
 /// The most bytes of a header that readers take.
 const MOST_HEADER: usize = 100_000_000;
@@ -512,7 +513,7 @@ impl Planner {
                 Value::String(text) => text.clone(),
                 value => {
                     self.note(key, "this metadata is no string, and becomes its JSON text");
-                    json(value).to_string()
+                    report::json(value).to_string()
                 }
             };
             self.metadata.insert(key.clone(), text);
@@ -568,31 +569,4 @@ fn has_strides(layout: &Layout) -> bool {
         layout,
         Layout::RowMajor | Layout::ColumnMajor | Layout::Strided(_)
     )
-}
-
-fn json(value: &Value) -> serde_json::Value {
-    match value {
-        Value::String(value) => value.as_str().into(),
-        Value::Int64(value) => (*value).into(),
-        Value::Uint64(value) => (*value).into(),
-        Value::Float64(value) => float(*value),
-        Value::Bool(value) => (*value).into(),
-        Value::Bytes(value) => value.as_slice().into(),
-        Value::Array(Array::String(values)) => values.as_slice().into(),
-        Value::Array(Array::Int64(values)) => values.as_slice().into(),
-        Value::Array(Array::Uint64(values)) => values.as_slice().into(),
-        Value::Array(Array::Float64(values)) => values.iter().map(|&value| float(value)).collect(),
-        Value::Array(Array::Bool(values)) => values.as_slice().into(),
-        Value::Array(Array::Bytes(values)) => values.iter().map(|bytes| bytes.as_slice()).collect(),
-        _ => serde_json::Value::Null,
-    }
-}
-
-/// JSON has no infinities and no NaN; their names stand for them.
-fn float(value: f64) -> serde_json::Value {
-    if value.is_finite() {
-        value.into()
-    } else {
-        value.to_string().into()
-    }
 }

@@ -3,11 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Deref;
 
-use hurray_core::{
-    BufferHandle, DeviceTag, ElementType, Layout, MIN_BUFFER_ALIGNMENT, MemoryClass, Shape,
-    SyncMode, TensorDescriptor, element_count,
-};
-use hurray_io::{FileMap, Value};
+use hurray_core::{ElementType, Layout, Shape, TensorDescriptor, element_count};
+use hurray_io::{FileMap, Value, stored_row};
 
 use super::ConvertError;
 use super::refusal::Refusal;
@@ -70,21 +67,6 @@ pub(crate) fn zeroed(len: usize) -> Result<Vec<u8>, ConvertError> {
     Ok(bytes)
 }
 
-/// The row of a buffer of `byte_size` bytes in a file.
-pub(crate) fn row(byte_size: u64) -> BufferHandle {
-    BufferHandle {
-        byte_size,
-        alignment: if byte_size == 0 {
-            1
-        } else {
-            MIN_BUFFER_ALIGNMENT as u32
-        },
-        device: DeviceTag::Cpu,
-        sync_mode: SyncMode::ProducerSynced,
-        memory_class: MemoryClass::Standard,
-    }
-}
-
 /// The bytes of a dense tensor without gaps; `None` where they do not fit 64 bits, or the type's width is not known.
 pub(crate) fn dense_size(element_type: ElementType, shape: &[u64]) -> Option<u64> {
     element_type
@@ -104,6 +86,6 @@ pub(crate) fn dense(
         element_type,
         shape,
         layout,
-        [row(byte_size)],
+        [stored_row(byte_size)],
     ))
 }

@@ -1,6 +1,5 @@
 //! Saving from a device, and writing streams from one.
 
-use std::io::{self, Write};
 use std::ops::ControlFlow;
 
 use hurray_core::{
@@ -217,30 +216,17 @@ fn two_devices_in_one_stream() -> Done {
     finish()
 }
 
-/// Takes so many bytes and then no more.
-struct Full(usize);
-
-impl Write for Full {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let taken = bytes.len().min(self.0);
-        self.0 -= taken;
-        Ok(taken)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 fn a_full_sink_leaves_nothing() -> Done {
     let producer = stream()?;
     let tensor = being_filled(CUDA, 18 << 20, 3, producer.stream())?;
     let item = Item::Tensor(tensor);
     for room in [100, 5000, 5 << 20, (18 << 20) + 4000] {
-        let mut writer = FileWriter::new(Full(room), FileOptions::default())?;
+        let mut space = vec![0; room];
+        let mut writer = FileWriter::new(space.as_mut_slice(), FileOptions::default())?;
         let error = writer.write_item("w", &item).unwrap_err();
         assert!(matches!(error, FileError::Io(_)), "{error}");
-        let mut writer = StreamWriter::new(Full(room.min(17 << 20)), StreamLimits::default());
+        space.truncate(17 << 20);
+        let mut writer = StreamWriter::new(space.as_mut_slice(), StreamLimits::default());
         let error = writer.write_item(&item).unwrap_err();
         assert!(matches!(error, StreamError::Io(_)), "{error}");
     }
