@@ -1,4 +1,4 @@
-"""CuPy and JAX; the first played by a few lines that do to the driver what it does."""
+"""CuPy, torch and JAX, played by a few lines that do to the driver and to DLPack what they do."""
 
 from textwrap import dedent
 
@@ -11,18 +11,48 @@ pytest.importorskip("cuda.bindings.driver")
 LIBRARIES = """
 import sys, types
 from types import SimpleNamespace
+from dlpack_producer import Fields
 
-# CuPy's current stream; 0 is what it calls the legacy default stream.
+# The current stream of both; 0 is what they call the legacy default stream.
 current = [p]
+
+class Taken:
+    # An array over another library's memory: it keeps the capsule until it goes.
+    def __init__(self, array):
+        device = array.__dlpack_device__()
+        assert device[0] == 2
+        stream = current[0] or 1
+        self.capsule = array.__dlpack__(stream=stream, max_version=(1, 0))
+        self.address = Fields(self.capsule).data
 
 cupy = types.ModuleType("cupy")
 class ndarray(CudaArray):
     dtype, device = np.dtype(np.uint8), SimpleNamespace(id=0)
-cupy.ndarray = ndarray
+cupy.ndarray, cupy.from_dlpack = ndarray, Taken
 cupy.cuda = SimpleNamespace(
     get_current_stream=lambda device=-1: SimpleNamespace(
         ptr=current[0], device_id=device, synchronize=None
     )
+)
+
+torch = types.ModuleType("torch")
+class Tensor:
+    is_cuda, device = True, SimpleNamespace(type="cuda", index=0)
+    def __init__(self, source):
+        self.inner, self.streams = written(source), []
+    def is_neg(self):
+        return False
+    def __dlpack_device__(self):
+        return (2, 0)
+    def __dlpack__(self, *, stream=None, **arguments):
+        self.streams.append(stream)
+        return self.inner.__dlpack__(stream=stream, **arguments)
+torch.Tensor, torch.from_dlpack = Tensor, Taken
+torch.cuda = SimpleNamespace(
+    is_initialized=lambda: True,
+    current_stream=lambda device=None: SimpleNamespace(
+        cuda_stream=current[0], device_index=0, synchronize=None
+    ),
 )
 """
 
@@ -40,6 +70,57 @@ PROGRAMS = {
         assert calls() == (1, 1)
         reader.read(address)
         del tensor, ordered
+        let_go(freed)
+        reader.check()
+    """,
+    "from_torch": """
+        sys.modules["torch"] = torch
+        source = CudaArray(gpu, p)
+        freed, address = source.freed, source.address
+        theirs = torch.Tensor(source)
+        tensor = hurray.from_torch(theirs)
+        # torch is told its own stream, and waits for nothing.
+        assert theirs.streams == [p]
+        assert modes(tensor) == ["consumer_stream"] and calls() == (0, 0)
+        del source, theirs
+        reader = Consumer(gpu, c)
+        ordered = tensor.order(c)
+        reader.read(address)
+        del tensor, ordered
+        let_go(freed)
+        reader.check()
+    """,
+    "to_cupy": """
+        sys.modules["cupy"] = cupy
+        source = CudaArray(gpu, p)
+        freed, address = source.freed, source.address
+        tensor = written(source)
+        del source
+        current[0] = c
+        theirs = tensor.to_cupy()
+        assert theirs.address == address and calls() == (1, 1)
+        reader = Consumer(gpu, c)
+        reader.read(address)
+        del tensor, theirs
+        let_go(freed)
+        reader.check()
+    """,
+    "to_torch": """
+        sys.modules["torch"] = torch
+        source = CudaArray(gpu, p)
+        freed, address = source.freed, source.address
+        tensor = written(source).record(p)
+        del source
+        current[0] = 0
+        before = calls()
+        theirs = [tensor.to_torch()]
+        assert calls() == (before[0], before[1] + 1)
+        reader = Consumer(gpu, 1)
+        reader.read(address)
+        del tensor
+        # torch's autograd threads let go of what they held.
+        thread = threading.Thread(target=theirs.clear)
+        thread.start(), thread.join()
         let_go(freed)
         reader.check()
     """,
@@ -61,13 +142,29 @@ PROGRAMS = {
         reader.check()
     """,
 }
+# The producer frees in the order of `p`, on which torch gives the tensor back.
+NEEDLESS = {"from_torch": {("cuEventRecord", 3)}}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_call_is_needed(name):
     program = PRELUDE + LIBRARIES + dedent(PROGRAMS[name]) + "gpu.close()\n"
     _, unnoticed = simulated.sweep(program)
-    assert unnoticed == set()
+    assert unnoticed == NEEDLESS.get(name, set())
+
+
+def test_a_consumer_that_never_lets_go():
+    """It ends with the process, whose memory the driver takes back: no defect, no message."""
+    program = """
+        sys.modules["cupy"] = cupy
+        tensor = hurray.from_cupy(ndarray(gpu, p))
+        current[0] = c
+        theirs = tensor.to_cupy()
+        Consumer(gpu, c).read(theirs.address)
+        sys.theirs = theirs
+    """
+    outcome = simulated.run(PRELUDE + LIBRARIES + dedent(program))
+    assert (outcome.status, outcome.stderr, outcome.defects) == (0, "", [])
 
 
 def test_what_the_libraries_do_not_take():
