@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 
-use hurray_core::memory::AlignedBytes;
+use hurray_core::memory::{AlignedBytes, AllocationError};
 use hurray_ffi::Buffer;
 
 use crate::FileError;
@@ -46,7 +46,12 @@ impl Source {
         match self {
             Self::Memory(memory, _) => Ok(part(memory, range)?.into()),
             Self::File(file) => {
-                let mut bytes = vec![0; len(range)?];
+                let len = len(range)?;
+                let mut bytes = Vec::new();
+                bytes
+                    .try_reserve_exact(len)
+                    .map_err(|_| AllocationError::Exhausted { len, alignment: 1 })?;
+                bytes.resize(len, 0);
                 file.read(&mut bytes, range.start)?;
                 Ok(bytes.into())
             }

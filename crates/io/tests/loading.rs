@@ -13,6 +13,7 @@ use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use hurray_core::{
     CompositionRule, DeviceTag, ElementType, Layout, MemoryClass, Shard, Statistics, SyncMode,
@@ -564,4 +565,38 @@ fn a_buffer_is_a_file_too() {
             .flags()
             .contains(hurray_ffi::BufferFlags::READ_ONLY)
     );
+}
+
+const HUGE: &str = "HURRAY_TEST_OPEN_HUGE";
+
+/// Not a test of its own: the process that is short of memory below.
+#[test]
+fn child_that_opens_a_huge_index() {
+    if let Some(path) = std::env::var_os(HUGE) {
+        let error = FileReader::open(path).unwrap_err();
+        let is_memory =
+            matches!(&error, FileError::Io(error) if error.kind() == io::ErrorKind::OutOfMemory);
+        assert!(is_memory, "{error}");
+    }
+}
+
+/// A file that is mostly a hole can have an index of any size: where there is no memory for it that is an error, and the process goes on.
+#[test]
+fn an_index_that_no_memory_holds_is_an_error() {
+    const SIZE: u64 = 4 << 30;
+    let (_folder, path) = file(&[]);
+    let mut trailer = fs::read(&path).unwrap()[72..].to_vec();
+    trailer[8..16].copy_from_slice(&(SIZE - 64 - 40).to_le_bytes());
+    let mut hole = File::options().write(true).open(&path).unwrap();
+    hole.set_len(SIZE).unwrap();
+    hole.seek(SeekFrom::End(-40)).unwrap();
+    hole.write_all(&trailer).unwrap();
+    let child = Command::new("sh")
+        .args(["-c", r#"ulimit -v 1000000 && exec "$0" "$@""#])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "child_that_opens_a_huge_index"])
+        .env(HUGE, &path)
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{child:?}");
 }
