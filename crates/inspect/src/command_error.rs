@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::convert::ConvertError;
 use crate::fault::Fault;
+use crate::report::printable;
 
 /// How a command that ran to its end found things; the worst is the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,6 +92,8 @@ impl CommandError {
     pub(crate) fn report(&self) {
         let style = clap::builder::Styles::default();
         let error = style.get_error();
-        anstream::eprintln!("{error}error:{error:#} {self}");
+        let text = self.to_string();
+        let lines: Vec<_> = text.lines().map(printable).collect();
+        anstream::eprintln!("{error}error:{error:#} {}", lines.join("\n"));
     }
 }

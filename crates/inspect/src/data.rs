@@ -12,7 +12,9 @@ const PIECE: u64 = 1 << 22;
 pub(crate) fn whole(file: &File, range: &Range<u64>) -> io::Result<Vec<u8>> {
     let length =
         usize::try_from(range.end.saturating_sub(range.start)).map_err(io::Error::other)?;
-    let mut bytes = vec![0; length];
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length)?;
+    bytes.resize(length, 0);
     file.read_exact_at(&mut bytes, range.start)?;
     Ok(bytes)
 }

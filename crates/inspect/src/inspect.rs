@@ -1,6 +1,5 @@
 //! `hurray inspect`.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -11,7 +10,7 @@ use crate::arguments::InspectArgs;
 use crate::command_error::{CommandError, Outcome};
 use crate::fields;
 use crate::input::{Format, Input, Keep, Part};
-use crate::report::{Buffer, Declared, Quantization, Report, Tensor, counted};
+use crate::report::{Buffer, Declared, Quantization, Report, Tensor, counted, printable};
 
 /// Bytes in a line of a hex dump.
 const LINE: usize = 8;
@@ -21,18 +20,18 @@ pub(crate) fn run(args: &InspectArgs, out: &mut dyn Write) -> Result<Outcome, Co
     let input = Input::read(&args.input, args.format, Keep::No)?;
     let name = args.input.display().to_string();
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &Report::new(name, &input))
+        serde_json::to_writer_pretty(&mut *out, &Report::new(name.clone(), &input))
             .map_err(io::Error::from)?;
         writeln!(out)?;
     } else if let Some(tensor) = &args.bytes {
         dump(&input, tensor, out)?;
     } else {
-        show(&Report::new(name, &input), out)?;
+        show(&Report::new(name.clone(), &input), out)?;
     }
     out.flush()?;
     for fault in &input.faults {
         let error = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
-        anstream::eprintln!("{error}error:{error:#} {}: {fault}", args.input.display());
+        anstream::eprintln!("{error}error:{error:#} {}: {fault}", printable(&name));
     }
     Ok(if input.faults.is_empty() {
         Outcome::Done
@@ -231,22 +230,6 @@ fn layout(layout: &serde_json::Map<String, serde_json::Value>) -> String {
         }
     }
     text
-}
-
-/// Names and texts are any characters: those that would steer a terminal are written as escapes.
-fn printable(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(char::is_control) {
-        return Cow::Borrowed(text);
-    }
-    let mut escaped = String::new();
-    for character in text.chars() {
-        if character.is_control() {
-            escaped.extend(character.escape_debug());
-        } else {
-            escaped.push(character);
-        }
-    }
-    Cow::Owned(escaped)
 }
 
 /// Shows the descriptor of the tensor `name`, or of all where it is empty.

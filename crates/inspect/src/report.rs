@@ -1,5 +1,7 @@
 //! What is said of an input: the fields of its JSON, whose names do not change, and what the other outputs are made of.
 
+use std::borrow::Cow;
+
 use hurray_core::{
     CombineOp, CompositionRule, DYNAMIC, ExtensionType, IndexType, InnerOrder, KvRole, Layout,
     MemberRole, QuantizationScheme, QuantizationSection, Shard, Statistics, TensorDescriptor,
@@ -155,6 +157,22 @@ fn tensor(input: &Input, part: usize) -> Option<Tensor> {
 pub(crate) fn counted(tensors: usize) -> String {
     let plural = if tensors == 1 { "" } else { "s" };
     format!("{tensors} tensor{plural}")
+}
+
+/// Names and texts are any characters: those that would steer a terminal are written as escapes.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::new();
+    for character in text.chars() {
+        if character.is_control() {
+            escaped.extend(character.escape_debug());
+        } else {
+            escaped.push(character);
+        }
+    }
+    Cow::Owned(escaped)
 }
 
 /// The names of the buffers of a tensor, where its descriptor gives them.

@@ -68,6 +68,7 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<Outcome, Com
 }
 
 fn say(verdict: &Verdict, out: &mut dyn Write) -> io::Result<()> {
+    let input = report::printable(&verdict.input);
     for Hash {
         tensor,
         name,
@@ -75,12 +76,12 @@ fn say(verdict: &Verdict, out: &mut dyn Write) -> io::Result<()> {
         ..
     } in verdict.hashes.iter().flatten()
     {
-        writeln!(out, "{blake3}  {}: {tensor:?} {name}", verdict.input)?;
+        writeln!(out, "{blake3}  {input}: {tensor:?} {name}")?;
     }
     let style = |color: AnsiColor| Style::new().bold().fg_color(Some(color.into()));
     for fault in &verdict.faults {
         let red = style(AnsiColor::Red);
-        writeln!(out, "{}: {red}{fault}{red:#}", verdict.input)?;
+        writeln!(out, "{input}: {red}{fault}{red:#}")?;
     }
     if verdict.faults.is_empty() {
         let green = style(AnsiColor::Green);
@@ -90,7 +91,7 @@ fn say(verdict: &Verdict, out: &mut dyn Write) -> io::Result<()> {
             Format::Stream => format!("a stream of {tensors}"),
             Format::Descriptor => "a descriptor without buffers".into(),
         };
-        writeln!(out, "{}: {green}ok{green:#}, {what}", verdict.input)?;
+        writeln!(out, "{input}: {green}ok{green:#}, {what}")?;
     }
     Ok(())
 }

@@ -181,14 +181,14 @@ fn bytes_are_shown_field_by_field() {
 #[test]
 fn names_do_not_steer_the_terminal() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.hrry");
+    let path = folder.path().join("p\x1b[45m.hrry");
     let row = run::buffer(&[0; 4]);
     let descriptor =
         TensorDescriptor::new(ElementType::Int8, vec![4], Layout::RowMajor, [row.handle()]);
     let file = std::fs::File::create(&path).unwrap();
     let mut writer = FileWriter::new(file, FileOptions::default()).unwrap();
     writer
-        .write_tensor("a\x1b[31m\n\0", descriptor, vec![row])
+        .write_tensor("a\x1b[45m\n\0", descriptor, vec![row])
         .unwrap();
     writer.finish().unwrap();
     let path = path.to_str().unwrap();
@@ -199,9 +199,22 @@ fn names_do_not_steer_the_terminal() {
     ] {
         let output = hurray(arguments);
         assert_eq!(status(&output), 0, "{}", err(&output));
-        assert!(out(&output).contains("a\\u{1b}[31m\\n"), "{}", out(&output));
-        assert!(!out(&output).contains("\x1b[31m"));
+        assert!(out(&output).contains("a\\u{1b}[45m\\n"), "{}", out(&output));
+        assert!(!out(&output).contains("\x1b[45m"));
+    }
+    // A path is one too.
+    let missing = folder.path().join("missing\x1b[45m");
+    let cut = folder.path().join("cut\x1b[45m.hrry");
+    std::fs::write(&cut, [0; 100]).unwrap();
+    for (path, code) in [(missing, 2), (cut, 1)] {
+        for command in ["inspect", "verify"] {
+            let output = hurray(&[command, "--color=always", path.to_str().unwrap()]);
+            assert_eq!(status(&output), code);
+            let said = [out(&output), err(&output)].concat();
+            assert!(said.contains("\\u{1b}[45m"), "{said}");
+            assert!(!said.contains("\x1b[45m"), "{said}");
+        }
     }
     let report = json(&hurray(&["inspect", "--json", path]).stdout);
-    assert_eq!(report["tensors"][0]["name"], "a\x1b[31m\n\0");
+    assert_eq!(report["tensors"][0]["name"], "a\x1b[45m\n\0");
 }
