@@ -62,8 +62,23 @@ impl Owned {
     }
 }
 
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // Graphs keep the bytes beyond this, and streams may be gone when the last graph is.
+        if probe::is_this_process()
+            && Arc::strong_count(&self.shared) > 1
+            && let Ok(events) = release::events()
+        {
+            self.shared.readers.settle(events);
+        }
+    }
+}
+
 impl DeviceOwner for Owned {
     fn goes_back_on(&self, stream: &Stream) -> bool {
+        if !probe::is_this_process() {
+            return false;
+        }
         let home = match &*self.shared.held {
             Held::Pool(block) => block.device(),
             Held::Ordered(device, _) => device,
@@ -216,6 +231,10 @@ fn release(held: Held, mut waits: Waits<DriverCalls>) {
             Ok(Capture::Blocked) | Err(_) => is_recordable = false,
         }
     }
+    if !graphs.is_empty() || !is_recordable {
+        // The others' streams may be gone when these are free.
+        record_idle(driver, &mut waits);
+    }
     if !graphs.is_empty() {
         let captured = Arc::new(Captured(Some((held, waits))));
         for (_, graph) in graphs {
@@ -308,6 +327,18 @@ fn record(waits: &mut Waits<DriverCalls>) -> Result<(), CallError> {
         wait.event = Some(Arc::new(events.record(&wait.stream, None)?));
     }
     Ok(())
+}
+
+/// The same as far as captures allow.
+fn record_idle(driver: &Driver, waits: &mut Waits<DriverCalls>) {
+    let Ok(events) = release::events() else {
+        return;
+    };
+    for wait in waits.iter_mut().filter(|wait| wait.event.is_none()) {
+        if let Ok(Capture::None) = Capture::of(driver, &wait.stream) {
+            wait.event = events.record(&wait.stream, None).ok().map(Arc::new);
+        }
+    }
 }
 
 fn post(held: Held, waits: Waits<DriverCalls>) {

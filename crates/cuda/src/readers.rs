@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
 use hurray_core::Stream;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::driver::{CallError, Code};
 use crate::event_pool::{EventCalls, EventPool, PooledEvent};
@@ -192,6 +192,32 @@ impl<C: EventCalls> Readers<C> {
         Ok(events)
     }
 
+    /// Records how far every stream is that [`into_waits`](Self::into_waits) would have recorded on, unless a capture is in the way: whoever could give a
+    /// use back is gone, and the bytes are not.
+    pub(crate) fn settle(&self, pool: &Arc<EventPool<C>>) {
+        let mut open = SmallVec::<[(Stream, Stream, Option<ThreadId>); 2]>::new();
+        for entry in self.entries.lock().iter() {
+            if entry.is_unknown() || entry.is_birth && entry.events.is_empty() {
+                open.push((entry.target(), entry.stream.clone(), entry.thread));
+            }
+        }
+        for (target, stream, thread) in open {
+            let Ok(false) = pool.calls.is_capturing(&target) else {
+                continue;
+            };
+            let Ok(event) = pool.record(&target, None) else {
+                continue;
+            };
+            let mut entries = self.entries.lock();
+            let entry = entry(&mut entries, &stream, thread);
+            entry.out = 0;
+            entry.owed = false;
+            let stale = std::mem::replace(&mut entry.events, smallvec![Arc::new(event)]);
+            drop(entries);
+            drop(stale);
+        }
+    }
+
     /// Everything that must be done before the bytes may go. Streams whose uses have not all come back, or of which no event is known, are to be
     /// recorded on; the others may be gone by now, and are not touched.
     pub(crate) fn into_waits(self) -> Waits<C> {
@@ -199,7 +225,7 @@ impl<C: EventCalls> Readers<C> {
         let mut waits = Waits::new();
         let mut birth = None;
         for entry in entries {
-            if entry.out > 0 && entry.is_eager || entry.owed {
+            if entry.is_unknown() {
                 waits.push(entry.to_record());
             } else if entry.is_birth && entry.events.is_empty() {
                 birth = Some(entry.to_record());
@@ -219,6 +245,11 @@ impl<C: EventCalls> Readers<C> {
 }
 
 impl<C: EventCalls> Reader<C> {
+    /// Whether work may use the bytes that neither an event nor a graph tells of.
+    fn is_unknown(&self) -> bool {
+        self.out > 0 && self.is_eager || self.owed
+    }
+
     /// A wait for what is queued by the time it is recorded.
     fn to_record(&self) -> Wait<C> {
         Wait {

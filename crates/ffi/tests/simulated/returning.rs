@@ -10,7 +10,9 @@ use hurray_cuda_programs::cuda::{self, CUstreamCaptureMode};
 use hurray_ffi::{Buffer, OrderError, Place, Readiness, Tensor};
 use libtest_mimic::{Failed, Trial};
 
-use crate::device::{call, finish, handle, host_waits, live, make_current, peak_bytes, stream};
+use crate::device::{
+    call, finish, foreign_stream, handle, host_waits, live, make_current, peak_bytes, stream,
+};
 use crate::harness::{Done, Scenario, assert_clean, assert_handled, child, clean, clean_on, sweep};
 use crate::scene::{
     CUDA, Made, SIZES, foreign, orders_of, plain, pooled, pooled_tensor, quantized, read, read_all,
@@ -48,6 +50,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ),
     ("slices_share_one_use", slices_share_one_use),
     ("a_graph_keeps_what_it_reads", a_graph_keeps_what_it_reads),
+    (
+        "graphs_name_no_stream_that_is_gone",
+        graphs_name_no_stream_that_is_gone,
+    ),
     ("a_pipeline_of_8_tensors", || pipeline(8)),
     ("a_pipeline_of_20_tensors", || pipeline(20)),
     ("a_pipeline_of_10000_tensors", a_pipeline_of_10000_tensors),
@@ -73,6 +79,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         sweep("pinned_memory_is_freed_after_its_readers", &[]),
         clean("slices_share_one_use"),
         clean("a_graph_keeps_what_it_reads"),
+        clean("graphs_name_no_stream_that_is_gone"),
         clean("a_pipeline_of_20_tensors"),
         clean_on("a_pipeline_of_20_tensors", |run| run.pools(false)),
         sweep("a_pipeline_of_20_tensors", &[]),
@@ -286,6 +293,64 @@ fn a_graph_keeps_what_it_reads() -> Done {
         thread::yield_now();
     }
     drop((target, elsewhere, captured, other));
+    finish()
+}
+
+/// Bytes that a graph keeps were used outside it too, on streams that the program destroys once it has let go, whichever use it was.
+fn graphs_name_no_stream_that_is_gone() -> Done {
+    #[derive(PartialEq)]
+    enum Use {
+        Birth,
+        Export,
+        Recorded,
+        BesideACapture,
+    }
+    make_current(0)?;
+    let captured = stream()?;
+    let capturing = handle(captured.stream());
+    let target = pooled(4096, captured.stream())?;
+    let copied = |out: &Tensor| {
+        let [to, from] = [&target, &out.buffers()[0]].map(|at| at.as_ptr().expose_provenance());
+        call(cuda::copy(to as u64, from as u64, 4096, capturing))
+    };
+    for used in [Use::Birth, Use::Export, Use::Recorded, Use::BesideACapture] {
+        let held = live(c"memory");
+        let (user, birth) = (foreign_stream(0)?, foreign_stream(0)?);
+        let tensor = plain(pooled(4096, &birth)?)?.synchronize()?;
+        if matches!(used, Use::Recorded | Use::BesideACapture) {
+            tensor.record_stream(&user)?;
+            read_all(&tensor, &user)?;
+        }
+        tensor.record_stream(captured.stream())?;
+        copied(&tensor)?;
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+        call(cuda::begin_capture(capturing, mode))?;
+        let tensor = if used == Use::BesideACapture {
+            drop(tensor);
+            None
+        } else {
+            let out = tensor.order(captured.stream())?;
+            copied(&out)?;
+            Some(tensor)
+        };
+        let graph = call(cuda::end_capture(capturing))?;
+        if let (Some(tensor), Use::Export) = (tensor, &used) {
+            let out = tensor.order(&user)?;
+            read_all(&out, &user)?;
+            drop(tensor);
+            drop(out);
+        }
+        for stream in [&user, &birth] {
+            call(cuda::destroy_stream(handle(stream)))?;
+        }
+        call(cuda::destroy_graph(graph))?;
+        // The driver tells when it gets to it.
+        while live(c"memory") > held {
+            hurray_cuda::flush();
+            thread::yield_now();
+        }
+    }
+    drop((target, captured));
     finish()
 }
 
