@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 use thiserror::Error;
 
@@ -24,6 +25,7 @@ pub struct Stream {
     device_id: u32,
     context: usize,
     number: NonZeroUsize,
+    id: u64,
     object: Option<Arc<dyn StreamObject>>,
 }
 
@@ -33,7 +35,8 @@ impl Stream {
     /// The number of the per-thread default stream, another stream in every thread.
     pub const PER_THREAD: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
-    /// Stream `number` of the driver's context `context`, which belongs to device `device_id`. Device layers make streams
+    /// Stream `number` of the driver's context `context`, which belongs to device `device_id`. The driver gives a handle out again once its stream is
+    /// destroyed, but never the `id`; what a default stream's is matters to nobody. Device layers make streams
     /// ([`DeviceLayer::stream`]); everybody else asks them.
     ///
     /// # Safety
@@ -47,12 +50,14 @@ impl Stream {
         device_id: u32,
         context: usize,
         number: NonZeroUsize,
+        id: u64,
         object: Option<Arc<dyn StreamObject>>,
     ) -> Self {
         Self {
             device_id,
             context,
             number,
+            id,
             object,
         }
     }
@@ -73,6 +78,12 @@ impl Stream {
     #[must_use]
     pub fn number(&self) -> NonZeroUsize {
         self.number
+    }
+
+    /// What no other stream of this process has been or will be called, default streams left aside.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     /// Whether it is another stream in every thread.
@@ -107,7 +118,7 @@ impl Stream {
 /// Whether both name the same stream; the per-thread default is the same to the calling thread only.
 impl PartialEq for Stream {
     fn eq(&self, other: &Self) -> bool {
-        (self.context, self.number) == (other.context, other.number)
+        (self.context, self.number, self.id) == (other.context, other.number, other.id)
     }
 }
 
@@ -622,9 +633,9 @@ pub trait DeviceLayer: Send + Sync {
     /// A closed stream, or what the driver says; the bytes must not be handed out.
     fn enter(&self, owners: &[&dyn DeviceOwner], stream: &Stream) -> Result<(), DeviceError>;
 
-    /// Notes that bytes which were handed out on `stream` have come back: whatever uses them is queued there by now. Failures are kept, and make the
-    /// release later.
-    fn leave(&self, owners: &[&dyn DeviceOwner], stream: &Stream);
+    /// Notes that bytes which thread `to` was handed on `stream` have come back: whatever uses them is queued there by now. The thread says which stream
+    /// it is where that is the per-thread default. Failures are kept, and make the release later.
+    fn leave(&self, owners: &[&dyn DeviceOwner], stream: &Stream, to: ThreadId);
 
     /// Makes later work on `stream` wait for everything that has come back so far, on whatever stream: before bytes are overwritten in place.
     ///

@@ -3,7 +3,7 @@
 //! cudarc's `sys` layer gives the types and finds the library. Its `result` layer is not used: it makes the driver's answer a Rust enum, and an
 //! answer newer than the enum would be undefined behaviour. Here every answer is a number.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use cudarc::driver::sys;
 use cudarc::driver::sys::{
@@ -135,6 +135,7 @@ entry_points! {
     cuStreamCreate(stream: *mut CUstream, flags: c_uint);
     cuStreamDestroy_v2(stream: CUstream);
     cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
+    cuStreamGetId(stream: CUstream, id: *mut c_ulonglong);
     cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
     cuStreamSynchronize(stream: CUstream);
 

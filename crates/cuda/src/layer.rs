@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 use hurray_core::{
     Allocation, AllocationRequest, CopyRequest, Dependency, DeviceError, DeviceLayer, DeviceOwner,
@@ -83,8 +84,8 @@ impl DeviceLayer for Cuda {
         owner::enter(owners, stream)
     }
 
-    fn leave(&self, owners: &[&dyn DeviceOwner], stream: &Stream) {
-        owner::leave(owners, stream);
+    fn leave(&self, owners: &[&dyn DeviceOwner], stream: &Stream, to: ThreadId) {
+        owner::leave(owners, stream, to);
     }
 
     fn order_after_readers(

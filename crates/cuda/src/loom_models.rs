@@ -89,7 +89,7 @@ impl EventCalls for Model {
 fn stream() -> Stream {
     let number = NonZeroUsize::new(64).expect("not 0");
     // SAFETY: no driver ever sees it.
-    unsafe { Stream::from_parts(0, 1, number, None) }
+    unsafe { Stream::from_parts(0, 1, number, 1, None) }
 }
 
 /// An owner that may only go when the model has done what was queued for it.
@@ -241,7 +241,7 @@ fn loom_uses_that_come_back_together_are_both_covered() {
                 let (pool, readers) = (Arc::clone(&pool), Arc::clone(&readers));
                 thread::spawn(move || {
                     let used_until = pool.calls.queued.fetch_add(1, Ordering::SeqCst) + 1;
-                    let returning = readers.returning(&stream());
+                    let returning = readers.returning(&stream(), std::thread::current().id());
                     let event = pool.record(&stream(), None).expect("recorded");
                     readers.leave(&stream(), &returning, Arc::new(event));
                     used_until
@@ -277,7 +277,10 @@ fn loom_a_failed_record_makes_the_release_later() {
         let used_until = pool.calls.queued.fetch_add(1, Ordering::SeqCst) + 1;
         pool.calls.failures.store(1, Plain);
         assert_eq!(pool.record(&stream(), None).err(), Some(FAILED));
-        readers.owe(&stream(), &readers.returning(&stream()));
+        readers.owe(
+            &stream(),
+            &readers.returning(&stream(), std::thread::current().id()),
+        );
         let released = Arc::new(AtomicBool::new(false));
         let owner = owner(&pool, used_until, &released);
         let thread = {

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::mem::{self, ManuallyDrop};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 use hurray_core::{DeviceError, DeviceOwner, Stream, StreamOrdered};
 use smallvec::SmallVec;
@@ -19,6 +20,9 @@ use crate::reclaimer::{Job, Wait, Waits};
 use crate::release::DriverEvent;
 use crate::release_lane::ReleaseLane;
 use crate::{order, probe, release, stream};
+
+/// Streams of one owner that are asked whether their work is over, at every doubling of their number.
+const MANY: usize = 8;
 
 /// What is let go.
 #[expect(dead_code, reason = "most are only kept, and dropped in time")]
@@ -106,9 +110,13 @@ pub(crate) fn enter(owners: &[&dyn DeviceOwner], stream: &Stream) -> Result<(), 
         Capture::None | Capture::Blocked => None,
     };
     for (number, shared) in ours(owners).enumerate() {
-        let is_known = shared
-            .readers
-            .enter(stream, graph.map(|(number, _)| number));
+        let number_of = graph.map(|(number, _)| number);
+        let (is_known, grown) = shared.readers.enter(stream, number_of);
+        if grown.is_some_and(|len| len >= MANY && len.is_power_of_two())
+            && let Ok(events) = release::events()
+        {
+            shared.readers.forget_over(&events.calls);
+        }
         if let (Some((_, graph)), false) = (graph, is_known)
             && let Err(failed) = retain(graph, Arc::clone(shared))
         {
@@ -122,10 +130,10 @@ pub(crate) fn enter(owners: &[&dyn DeviceOwner], stream: &Stream) -> Result<(), 
 }
 
 /// As [`hurray_core::DeviceLayer::leave`]. One event serves all owners.
-pub(crate) fn leave(owners: &[&dyn DeviceOwner], stream: &Stream) {
+pub(crate) fn leave(owners: &[&dyn DeviceOwner], stream: &Stream, to: ThreadId) {
     let Ok(driver) = probe::driver() else { return };
     let returning: SmallVec<[_; 4]> = ours(owners)
-        .map(|shared| (shared, shared.readers.returning(stream)))
+        .map(|shared| (shared, shared.readers.returning(stream, to)))
         .collect();
     // The stream, and for a per-thread default that another thread was handed the legacy one.
     let mut recorded = SmallVec::<[(&Stream, Recorded); 2]>::new();
@@ -219,7 +227,7 @@ fn release(held: Held, mut waits: Waits<DriverCalls>) {
         return keep((held, waits));
     };
     let mut graphs = SmallVec::<[(u64, Graph); 1]>::new();
-    let mut is_recordable = true;
+    let (mut is_blocked, mut is_unknown) = (false, false);
     for wait in waits.iter().filter(|wait| wait.event.is_none()) {
         match Capture::of(driver, &wait.stream) {
             Ok(Capture::None) => {}
@@ -228,10 +236,11 @@ fn release(held: Held, mut waits: Waits<DriverCalls>) {
                     graphs.push((number, graph));
                 }
             }
-            Ok(Capture::Blocked) | Err(_) => is_recordable = false,
+            Ok(Capture::Blocked) => is_blocked = true,
+            Err(_) => is_unknown = true,
         }
     }
-    if !graphs.is_empty() || !is_recordable {
+    if !is_unknown && (is_blocked || !graphs.is_empty()) {
         // The others' streams may be gone when these are free.
         record_idle(driver, &mut waits);
     }
@@ -244,7 +253,7 @@ fn release(held: Held, mut waits: Waits<DriverCalls>) {
         }
         return;
     }
-    if !is_recordable {
+    if is_blocked || is_unknown {
         return post(held, waits);
     }
     match held {

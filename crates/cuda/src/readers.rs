@@ -59,14 +59,42 @@ impl<C: EventCalls> Readers<C> {
         entry(&mut self.entries.lock(), stream, own_thread(stream)).is_birth = true;
     }
 
-    /// Notes a use on `stream`, which may be in capture `graph`. Whether that graph already keeps the owner alive.
-    pub(crate) fn enter(&self, stream: &Stream, graph: Option<u64>) -> bool {
+    /// Notes a use on `stream`, which may be in capture `graph`. Whether that graph already keeps the owner alive, and how many streams there are if this
+    /// one is new.
+    pub(crate) fn enter(&self, stream: &Stream, graph: Option<u64>) -> (bool, Option<usize>) {
         let thread = own_thread(stream);
         let mut entries = self.entries.lock();
+        let before = entries.len();
         let entry = entry(&mut entries, stream, thread);
         entry.out = entry.out.saturating_add(1);
         entry.is_eager |= graph.is_none();
-        graph.is_some() && std::mem::replace(&mut entry.graph, graph) == graph
+        let is_known = graph.is_some() && std::mem::replace(&mut entry.graph, graph) == graph;
+        (is_known, Some(entries.len()).filter(|len| *len > before))
+    }
+
+    /// Forgets the streams whose work is over: a weight may be lent on one stream after the other, and each keeps an event and its object.
+    pub(crate) fn forget_over(&self, calls: &C) {
+        let mut idle = Vec::new();
+        for entry in self.entries.lock().iter().filter(|entry| entry.is_idle()) {
+            let events = entry.events.clone();
+            idle.push((entry.stream.clone(), entry.thread, entry.version, events));
+        }
+        for (stream, thread, version, events) in idle {
+            if !events
+                .iter()
+                .all(|event| matches!(calls.is_complete(event.raw()), Ok(true)))
+            {
+                continue;
+            }
+            let mut entries = self.entries.lock();
+            let position = entries.iter().position(|entry| {
+                let is_it = entry.stream == stream && entry.thread == thread;
+                is_it && entry.version == version && entry.is_idle()
+            });
+            let over = position.map(|position| entries.swap_remove(position));
+            drop(entries);
+            drop(over);
+        }
     }
 
     /// Whether one use on `stream` is all that has not come back, and nothing else must be waited for.
@@ -88,26 +116,17 @@ impl<C: EventCalls> Readers<C> {
         entry.graph = None;
     }
 
-    /// The use on `stream` that now comes back: the calling thread's, else one of another thread, else one that was never noted.
-    pub(crate) fn returning(&self, stream: &Stream) -> Returning {
-        let thread = own_thread(stream);
+    /// The use on `stream` that now comes back, which thread `to` was handed.
+    pub(crate) fn returning(&self, stream: &Stream, to: ThreadId) -> Returning {
+        let thread = stream.is_per_thread().then_some(to);
         let entries = self.entries.lock();
-        let find = |own: bool| {
-            entries.iter().find(|entry| {
-                entry.stream == *stream && entry.out > 0 && (entry.thread == thread) == own
-            })
-        };
-        match find(true).or_else(|| find(false)) {
-            Some(entry) => Returning {
-                target: entry.target(),
-                thread: entry.thread,
-                version: Some(entry.version),
-            },
-            None => Returning {
-                target: stream.clone(),
-                thread,
-                version: None,
-            },
+        let noted = entries
+            .iter()
+            .find(|entry| entry.stream == *stream && entry.thread == thread && entry.out > 0);
+        Returning {
+            target: target(stream, thread),
+            thread,
+            version: noted.map(|entry| entry.version),
         }
     }
 
@@ -170,7 +189,11 @@ impl<C: EventCalls> Readers<C> {
                 continue;
             }
             if entry.owed {
-                owed.push((entry.target(), entry.stream.clone(), entry.thread));
+                owed.push((
+                    target(&entry.stream, entry.thread),
+                    entry.stream.clone(),
+                    entry.thread,
+                ));
             }
             events.extend(entry.events.iter().cloned());
         }
@@ -198,7 +221,11 @@ impl<C: EventCalls> Readers<C> {
         let mut open = SmallVec::<[(Stream, Stream, Option<ThreadId>); 2]>::new();
         for entry in self.entries.lock().iter() {
             if entry.is_unknown() || entry.is_birth && entry.events.is_empty() {
-                open.push((entry.target(), entry.stream.clone(), entry.thread));
+                open.push((
+                    target(&entry.stream, entry.thread),
+                    entry.stream.clone(),
+                    entry.thread,
+                ));
             }
         }
         for (target, stream, thread) in open {
@@ -245,6 +272,11 @@ impl<C: EventCalls> Readers<C> {
 }
 
 impl<C: EventCalls> Reader<C> {
+    /// Whether its events say everything.
+    fn is_idle(&self) -> bool {
+        self.out == 0 && !self.owed && !self.is_birth
+    }
+
     /// Whether work may use the bytes that neither an event nor a graph tells of.
     fn is_unknown(&self) -> bool {
         self.out > 0 && self.is_eager || self.owed
@@ -253,20 +285,20 @@ impl<C: EventCalls> Reader<C> {
     /// A wait for what is queued by the time it is recorded.
     fn to_record(&self) -> Wait<C> {
         Wait {
-            stream: self.target(),
+            stream: target(&self.stream, self.thread),
             is_alive: true,
             event: None,
         }
     }
+}
 
-    /// The stream to record on: from another thread than the one it belongs to, the legacy stream stands for a per-thread default, since it waits for
-    /// all of them.
-    fn target(&self) -> Stream {
-        if self.thread == own_thread(&self.stream) {
-            self.stream.clone()
-        } else {
-            stream::legacy_of(&self.stream)
-        }
+/// The stream to record on: from another thread than the one it belongs to, the legacy stream stands for a per-thread default, since it waits for all
+/// of them.
+fn target(stream: &Stream, thread: Option<ThreadId>) -> Stream {
+    if thread == own_thread(stream) {
+        stream.clone()
+    } else {
+        stream::legacy_of(stream)
     }
 }
 

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::driver::{CallError, Driver};
 use crate::event_pool::EventCalls;
 use crate::order;
-use crate::reclaimer::Waits;
+use crate::reclaimer::{Wait, Waits};
 use crate::release::DriverEvent;
 use crate::stream::CudaStream;
 use crate::sync::Mutex;
@@ -18,7 +18,7 @@ use crate::sync::Mutex;
 const LANES: usize = 64;
 
 /// A set of streams, in order.
-type Key = SmallVec<[(usize, NonZeroUsize); 4]>;
+type Key = SmallVec<[(usize, NonZeroUsize, u64); 4]>;
 
 /// A stream that frees memory.
 pub(crate) struct ReleaseLane {
@@ -63,7 +63,10 @@ impl ReleaseLanes {
     ) -> Result<Arc<ReleaseLane>, DeviceError> {
         let mut key: Key = waits
             .iter()
-            .map(|wait| (wait.stream.context(), wait.stream.number()))
+            .map(|wait| {
+                let Wait { stream, .. } = wait;
+                (stream.context(), stream.number(), stream.id())
+            })
             .collect();
         key.sort_unstable();
         key.dedup();

@@ -17,6 +17,9 @@ use crate::probe;
 /// `CU_STREAM_NON_BLOCKING`: it does not wait for the legacy stream, nor that for it.
 const NON_BLOCKING: u32 = 1;
 
+/// The id of the two default streams, which their number and context tell apart.
+const DEFAULT: u64 = 0;
+
 /// The driver's handle. The two special numbers are the driver's own for these streams (`CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`).
 pub(crate) fn handle(stream: &Stream) -> CUstream {
     stream.number().get() as CUstream
@@ -25,7 +28,15 @@ pub(crate) fn handle(stream: &Stream) -> CUstream {
 /// The legacy default stream of the same context.
 pub(crate) fn legacy_of(stream: &Stream) -> Stream {
     // SAFETY: the context is a stream's and so lives for good, and every context has a legacy stream, as long as it lives.
-    unsafe { Stream::from_parts(stream.device_id(), stream.context(), Stream::LEGACY, None) }
+    unsafe {
+        Stream::from_parts(
+            stream.device_id(),
+            stream.context(),
+            Stream::LEGACY,
+            DEFAULT,
+            None,
+        )
+    }
 }
 
 /// That nothing was closed before it is used.
@@ -46,11 +57,12 @@ pub(crate) unsafe fn named(
     object: Option<Arc<dyn StreamObject>>,
 ) -> Result<Stream, DeviceError> {
     let device = Device::get(device_id)?;
-    let mut context = device.context();
+    let (mut context, mut id) = (device.context(), DEFAULT);
     if number != Stream::LEGACY && number != Stream::PER_THREAD {
         let driver = device.driver();
         let found = home(driver, number).map_err(|failed| driver.error(failed))?;
         context = found.0;
+        id = identify(driver, number).map_err(|failed| driver.error(failed))?;
         if u32::try_from(found.1) != Ok(device_id) {
             return Err(DeviceError::OtherDevice {
                 bytes: device_id,
@@ -59,7 +71,7 @@ pub(crate) unsafe fn named(
         }
     }
     // SAFETY: the context is a live stream's or the device's primary one, which is never given back; the rest is the caller's word.
-    Ok(unsafe { Stream::from_parts(device_id, context, number, object) })
+    Ok(unsafe { Stream::from_parts(device_id, context, number, id, object) })
 }
 
 /// The context of a stream, and that context's device.
@@ -72,6 +84,14 @@ fn home(driver: &Driver, number: NonZeroUsize) -> Result<(usize, CUdevice), Call
     // SAFETY: the out pointer is valid.
     unsafe { driver.cuCtxGetDevice(&raw mut device) }?;
     Ok((context.addr(), device))
+}
+
+/// What the driver calls a stream, and never another one.
+fn identify(driver: &Driver, number: NonZeroUsize) -> Result<u64, CallError> {
+    let mut id = 0;
+    // SAFETY: the number is a live stream's, and the out pointer is valid.
+    unsafe { driver.cuStreamGetId(number.get() as CUstream, &raw mut id) }?;
+    Ok(id)
 }
 
 /// A stream of our own: non-blocking, and destroyed when nothing names it any more, closed or not. Work that is queued then is still done.
@@ -88,16 +108,18 @@ impl CudaStream {
     pub fn new(device_id: u32) -> Result<Self, DeviceError> {
         let device = Device::get(device_id)?;
         let driver = device.driver();
-        let handle = create(driver, device.context()).map_err(|failed| driver.error(failed))?;
+        let call = |failed| driver.error(failed);
+        let handle = create(driver, device.context()).map_err(call)?;
         let owned = Arc::new(Owned {
             driver,
             handle,
             is_closed: AtomicBool::new(false),
         });
+        let id = identify(driver, handle).map_err(call)?;
         let object: Arc<dyn StreamObject> = Arc::clone(&owned) as _;
         // SAFETY: the primary context is never given back, and the stream lives as long as its object.
         let stream =
-            unsafe { Stream::from_parts(device_id, device.context(), handle, Some(object)) };
+            unsafe { Stream::from_parts(device_id, device.context(), handle, id, Some(object)) };
         Ok(Self { owned, stream })
     }
 

@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use hurray_core::{Dependency, Stream, TensorDescriptor};
 use smallvec::SmallVec;
@@ -74,10 +74,22 @@ pub(crate) struct Handle {
     /// From `Arc::into_raw`, a reference of ours; NULL where there is none or it has been let go.
     lent: AtomicPtr<Lent>,
     event_released: AtomicBool,
-    /// The number of the stream that waited for the bytes last, or 0.
-    waited: AtomicUsize,
+    /// The [`mark`] of the stream that waited for the bytes last.
+    waited: AtomicU64,
     /// Whether it lies in a list's block, which frees it.
     pub(crate) in_list: bool,
+}
+
+/// What no stream is marked with.
+const NO_STREAM: u64 = u64::MAX;
+
+/// A stream's id, and one more for the legacy stream of the buffer's device: ids count streams, and come to neither.
+fn mark(stream: &Stream) -> u64 {
+    if stream.number() == Stream::LEGACY {
+        NO_STREAM - 1
+    } else {
+        stream.id()
+    }
 }
 
 impl Handle {
@@ -94,7 +106,7 @@ impl Handle {
                 lent.map_or(ptr::null_mut(), |lent| Arc::into_raw(lent).cast_mut()),
             ),
             event_released: AtomicBool::new(false),
-            waited: AtomicUsize::new(0),
+            waited: AtomicU64::new(NO_STREAM),
             in_list,
         }
     }
@@ -152,13 +164,13 @@ impl Handle {
     /// Notes that `stream` has been made to wait for the bytes.
     pub(crate) fn note_wait(&self, stream: &Stream) {
         if !stream.is_per_thread() {
-            self.waited.store(stream.number().get(), Ordering::Release);
+            self.waited.store(mark(stream), Ordering::Release);
         }
     }
 
     /// Whether `stream` was the last to be made to wait.
     pub(crate) fn has_waited(&self, stream: &Stream) -> bool {
-        self.waited.load(Ordering::Acquire) == stream.number().get()
+        self.waited.load(Ordering::Acquire) == mark(stream)
     }
 
     fn is_loan(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Bytes that are out on a stream, and how they come back.
 
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 
 use hurray_core::{DeviceOwner, Stream};
 use smallvec::SmallVec;
@@ -13,14 +14,20 @@ pub struct Loan(Option<Use>);
 /// What a loan is.
 struct Use {
     stream: Stream,
+    /// Whom it was handed to; where the stream is the per-thread default, that thread's.
+    to: ThreadId,
     /// An `Owner::Device`, which was entered on the stream.
     of: Arc<Owner>,
 }
 
 impl Loan {
-    /// The use of `of` on `stream`, which its layer was told of.
+    /// The use of `of` on `stream`, which the calling thread has told its layer of.
     pub(crate) fn new(stream: Stream, of: Arc<Owner>) -> Self {
-        Self(Some(Use { stream, of }))
+        Self(Some(Use {
+            stream,
+            to: thread::current().id(),
+            of,
+        }))
     }
 
     /// The owner behind it.
@@ -73,21 +80,22 @@ impl Drop for Returns {
             _ => true,
         });
         while let Some(first) = self.uses.first() {
-            let stream = first.stream.clone();
+            let (stream, to) = (first.stream.clone(), first.to);
             let mut together = SmallVec::<[Arc<Owner>; 3]>::new();
             self.uses.retain(|held| {
-                let is_together = held.stream == stream;
+                let is_together =
+                    held.stream == stream && (held.to == to || !stream.is_per_thread());
                 if is_together {
                     together.push(Arc::clone(&held.of));
                 }
                 !is_together
             });
-            leave(&together, &stream);
+            leave(&together, &stream, to);
         }
     }
 }
 
-fn leave(owners: &[Arc<Owner>], stream: &Stream) {
+fn leave(owners: &[Arc<Owner>], stream: &Stream, to: ThreadId) {
     let devices = || {
         owners.iter().filter_map(|owner| match &**owner {
             Owner::Device(device) => Some(device),
@@ -96,6 +104,6 @@ fn leave(owners: &[Arc<Owner>], stream: &Stream) {
     };
     let owners: SmallVec<[&dyn DeviceOwner; 3]> = devices().map(|device| device.owner()).collect();
     if let Some(first) = devices().next() {
-        first.layer().leave(&owners, stream);
+        first.layer().leave(&owners, stream, to);
     }
 }

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use hurray_core::{
     Allocation, AllocationRequest, CopyRequest, Dependency, DeviceError, DeviceLayer, DeviceOwner,
@@ -77,7 +78,7 @@ impl Buffer {
     }
 
     pub(crate) fn leave(&self, stream: &Stream) {
-        LAYER.leave(&[&*self.owner], stream);
+        give_back(&[self], stream);
     }
 
     pub(crate) fn order_after_readers(&self, stream: &Stream) -> Result<(), DeviceError> {
@@ -180,7 +181,7 @@ pub(crate) fn hand_out(
 
 /// Gives buffers back that were handed out together.
 pub(crate) fn give_back(buffers: &[&Buffer], stream: &Stream) {
-    LAYER.leave(&owners(buffers), stream);
+    LAYER.leave(&owners(buffers), stream, thread::current().id());
 }
 
 fn owners<'b>(buffers: &[&'b Buffer]) -> Vec<&'b dyn DeviceOwner> {

@@ -1,9 +1,10 @@
 //! How bytes come back: in any order, from any thread, and not before the device is done with them.
 
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::thread;
 
-use hurray_core::{DeviceError, MemoryClass, SyncMode};
+use hurray_core::{DeviceError, MemoryClass, Stream, SyncMode};
 use hurray_cuda::CudaStream;
 use hurray_cuda_programs::cuda::{self, CUstreamCaptureMode};
 
@@ -11,7 +12,8 @@ use hurray_ffi::{Buffer, OrderError, Place, Readiness, Tensor};
 use libtest_mimic::{Failed, Trial};
 
 use crate::device::{
-    call, finish, foreign_stream, handle, host_waits, live, make_current, peak_bytes, stream,
+    call, default_stream, finish, foreign_stream, handle, host_waits, live, make_current,
+    peak_bytes, stream,
 };
 use crate::harness::{Done, Scenario, assert_clean, assert_handled, child, clean, clean_on, sweep};
 use crate::scene::{
@@ -51,6 +53,18 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("slices_share_one_use", slices_share_one_use),
     ("a_graph_keeps_what_it_reads", a_graph_keeps_what_it_reads),
     (
+        "per_thread_uses_come_back_crosswise",
+        per_thread_uses_come_back_crosswise,
+    ),
+    (
+        "a_streams_handle_is_given_out_again",
+        a_streams_handle_is_given_out_again,
+    ),
+    (
+        "a_weight_lent_on_a_thousand_streams_forgets_them",
+        a_weight_lent_on_a_thousand_streams_forgets_them,
+    ),
+    (
         "graphs_name_no_stream_that_is_gone",
         graphs_name_no_stream_that_is_gone,
     ),
@@ -79,6 +93,9 @@ pub(crate) fn tests() -> Vec<Trial> {
         sweep("pinned_memory_is_freed_after_its_readers", &[]),
         clean("slices_share_one_use"),
         clean("a_graph_keeps_what_it_reads"),
+        clean("per_thread_uses_come_back_crosswise"),
+        clean("a_streams_handle_is_given_out_again"),
+        clean("a_weight_lent_on_a_thousand_streams_forgets_them"),
         clean("graphs_name_no_stream_that_is_gone"),
         clean("a_pipeline_of_20_tensors"),
         clean_on("a_pipeline_of_20_tensors", |run| run.pools(false)),
@@ -293,6 +310,66 @@ fn a_graph_keeps_what_it_reads() -> Done {
         thread::yield_now();
     }
     drop((target, elsewhere, captured, other));
+    finish()
+}
+
+/// Two threads are handed the same bytes on their own default streams, and each lets the other's use go.
+fn per_thread_uses_come_back_crosswise() -> Done {
+    make_current(0)?;
+    let own = default_stream(Stream::PER_THREAD)?;
+    let tensor = plain(foreign(4096, Readiness::Ready)?.0)?;
+    let mine = tensor.order(&own)?;
+    let (give, take) = mpsc::channel();
+    let (give_back, take_back) = mpsc::channel::<Tensor>();
+    let shared = tensor.clone();
+    let theirs = own.clone();
+    let other = thread::spawn(move || {
+        give.send(shared.order(&theirs).unwrap()).unwrap();
+        drop(shared);
+        drop(take_back.recv().unwrap());
+    });
+    drop(take.recv()?);
+    write_all(&mine, 1, &own)?;
+    give_back.send(mine)?;
+    other.join().unwrap();
+    drop(tensor);
+    finish()
+}
+
+/// What was queued on a stream that is destroyed is still under way when the next stream gets its handle.
+fn a_streams_handle_is_given_out_again() -> Done {
+    make_current(0)?;
+    let writer = stream()?;
+    let pooled = plain(pooled(4096, writer.stream())?)?.synchronize()?;
+    for tensor in [plain(foreign(4096, Readiness::Ready)?.0)?, pooled] {
+        let user = foreign_stream(0)?;
+        let out = tensor.order(&user)?;
+        read_all(&out, &user)?;
+        drop(out);
+        call(cuda::destroy_stream(handle(&user)))?;
+        let next = foreign_stream(0)?;
+        assert_eq!(next.number(), user.number());
+        let out = tensor.order(&next)?;
+        read_all(&out, &next)?;
+        drop(tensor);
+        drop(out);
+        call(cuda::destroy_stream(handle(&next)))?;
+    }
+    drop(writer);
+    finish()
+}
+
+fn a_weight_lent_on_a_thousand_streams_forgets_them() -> Done {
+    make_current(0)?;
+    let weight = plain(foreign(4096, Readiness::Ready)?.0)?;
+    for _ in 0..1000 {
+        let user = stream()?;
+        drop(weight.order(user.stream())?);
+        call(cuda::synchronize_stream(handle(user.stream())))?;
+        drop(user);
+        assert!(live(c"event") <= 16 && live(c"stream") <= 16);
+    }
+    drop(weight);
     finish()
 }
 
