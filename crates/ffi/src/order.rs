@@ -98,9 +98,9 @@ pub(crate) fn synchronize(parts: &[Part<'_>]) -> Result<Buffers, OrderError> {
     for part in parts {
         access::check(part.index, part.row, part.buffer, Reach::Ordered)?;
     }
-    let dependencies = dependencies(parts);
-    if let (Some(part), false) = (parts.first(), dependencies.is_empty()) {
-        device::reaching(part.buffer.place())?.wait(&dependencies)?;
+    let mut waiting = parts.iter().map(|part| part.buffer);
+    if let Some(buffer) = waiting.find(|buffer| buffer.dependency().is_some()) {
+        device::reaching(buffer.place())?.wait(&dependencies(parts))?;
     }
     Ok(parts
         .iter()
@@ -138,10 +138,14 @@ fn check(
         access::check(part.index, part.row, part.buffer, Reach::Ordered)?;
         access::check_stream(part.buffer, stream)?;
     }
-    let first = parts.first();
-    Ok(first
-        .map(|part| device::reaching(part.buffer.place()))
-        .transpose()?)
+    let mut reached = None;
+    for part in parts {
+        let place = part.buffer.place();
+        if reached.is_none_or(|(device, _)| device != place.device) {
+            reached = Some((place.device, device::reaching(place)?));
+        }
+    }
+    Ok(reached.map(|(_, layer)| layer))
 }
 
 /// Memory of the CPU is ready always, and its owners know no device.

@@ -275,32 +275,40 @@ fn let_go(mut taken: Taken<'_>, stream: usize) -> Result<(), Failure> {
 type Uses = SmallVec<[Arc<Owner>; 3]>;
 
 /// Tells the layer that work on stream `number` uses `taken`. The stream is ordered after what the bytes depend on, unless it was made to wait before.
+/// Everything is checked before anything is done.
 fn use_on(taken: &[(&Handle, Buffer)], number: NonZeroUsize) -> Result<Uses, Failure> {
-    let mut uses = Uses::new();
-    let mut devices = SmallVec::<[u32; 1]>::new();
+    let is_of = |buffer: &Buffer, place: Place| {
+        let own = buffer.place();
+        (own.device, own.device_id) == (place.device, place.device_id)
+    };
+    let mut devices = SmallVec::<[(Place, &'static dyn DeviceLayer, Stream); 1]>::new();
     for (_, buffer) in taken {
-        let place = buffer.place();
-        if devices.contains(&place.device_id) {
+        if devices.iter().any(|(place, ..)| is_of(buffer, *place)) {
             continue;
         }
-        devices.push(place.device_id);
+        let place = buffer.place();
         let layer = device::reaching(place).map_err(|reason| Failure::Unsupported {
             what: "let go of a buffer after a stream's work, so keep the list until that work is done",
             reason,
         })?;
-        let stream = stream_of(layer, place, number)?;
+        devices.push((place, layer, stream_of(layer, place, number)?));
+    }
+    for (place, _, stream) in &devices {
+        for (_, buffer) in taken.iter().filter(|(_, buffer)| is_of(buffer, *place)) {
+            access::check_stream(buffer, stream)?;
+        }
+    }
+    let mut uses = Uses::new();
+    for (place, layer, stream) in devices {
         let own = || {
             taken.iter().filter(|(_, buffer)| {
                 let is_out = match buffer.owner() {
                     Owner::Loan(loan) => loan.is_on(&stream),
                     _ => false,
                 };
-                buffer.place().device_id == place.device_id && !is_out
+                is_of(buffer, place) && !is_out
             })
         };
-        for (_, buffer) in own() {
-            access::check_stream(buffer, &stream)?;
-        }
         let dependencies: SmallVec<[_; 3]> = own()
             .filter(|(handle, _)| !handle.has_waited(&stream))
             .filter_map(|(_, buffer)| buffer.dependency())

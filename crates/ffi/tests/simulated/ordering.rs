@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
-use hurray_core::{DeviceError, DeviceLayer, MemoryClass, PointerError, Stream, SyncMode};
+use hurray_core::{
+    DeviceError, DeviceLayer, DeviceTag, MemoryClass, PointerError, Stream, SyncMode,
+};
 use hurray_cuda::{CudaStream, LAYER};
 use hurray_cuda_programs::cuda;
+use hurray_ffi::abi::{
+    HURRAY_ERR_UNSUPPORTED, HURRAY_OK, hurray_buffer_list_destroy, hurray_buffer_list_release_after,
+};
 use hurray_ffi::access::{AccessError, Reach};
 use hurray_ffi::{
     Buffer, BufferError, BufferFlags, Item, OrderError, Owner, Place, Readiness, Tensor,
@@ -41,6 +46,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "a_stream_of_another_device_is_refused",
         a_stream_of_another_device_is_refused,
     ),
+    (
+        "a_stream_is_for_one_kind_of_device",
+        a_stream_is_for_one_kind_of_device,
+    ),
     ("a_closed_stream_is_refused", a_closed_stream_is_refused),
     (
         "pointers_are_what_they_are_said_to_be",
@@ -75,6 +84,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         clean_on("a_stream_of_another_device_is_refused", |run| {
             run.devices(2)
         }),
+        clean("a_stream_is_for_one_kind_of_device"),
         clean("a_closed_stream_is_refused"),
         clean("pointers_are_what_they_are_said_to_be"),
         clean("memory_of_the_cpu_waits_too"),
@@ -314,6 +324,53 @@ fn a_stream_of_another_device_is_refused() -> Done {
     }
     assert_eq!(orders(), before);
     drop((tensor, writer, other));
+    finish()
+}
+
+/// A member on another vendor's device 0 is not CUDA's, whichever comes first.
+fn a_stream_is_for_one_kind_of_device() -> Done {
+    make_current(0)?;
+    let writer = stream()?;
+    let place = Place {
+        device: DeviceTag::Rocm,
+        ..CUDA
+    };
+    let nowhere = std::ptr::without_provenance_mut(64);
+    let (flags, owner) = (BufferFlags::empty(), Owner::Rust(Box::new(())));
+    let theirs = unsafe { Buffer::from_owner(nowhere, 64, place, Readiness::Ready, flags, owner) }?;
+    let theirs = plain(theirs)?;
+    for is_first in [true, false] {
+        let mut members = vec![pooled_tensor(writer.stream())?, theirs.clone()];
+        if is_first {
+            members.reverse();
+        }
+        let composite = group(members.into_iter().map(Item::Tensor).collect())?;
+        let before = orders();
+        let refused = composite.order(writer.stream()).unwrap_err();
+        assert!(
+            matches!(
+                &refused,
+                OrderError::Device(DeviceError::Unavailable { .. })
+            ),
+            "{refused}"
+        );
+        let mut list = composite.export()?.into_raw().as_ptr();
+        let number = writer.stream().number().get();
+        let status = unsafe { hurray_buffer_list_release_after(&raw mut list, number) };
+        assert_eq!(status, HURRAY_ERR_UNSUPPORTED);
+        assert_eq!(
+            unsafe { hurray_buffer_list_destroy(&raw mut list) },
+            HURRAY_OK
+        );
+        assert_eq!(orders(), before);
+        for member in composite.synchronize()?.members() {
+            let Item::Tensor(tensor) = member else {
+                panic!("a composite")
+            };
+            assert_eq!(tensor.check_access(Reach::Device), Ok(()));
+        }
+    }
+    drop(writer);
     finish()
 }
 
