@@ -1,5 +1,7 @@
 //! Ordering between two streams.
 
+use std::thread;
+
 use hurray_core::{Dependency, DeviceLayer, DeviceOwner, Stream};
 use hurray_cuda::LAYER;
 
@@ -44,7 +46,7 @@ pub(crate) fn cases() -> Vec<Case> {
                     .expect("ordered");
                 let owners: Vec<&dyn DeviceOwner> = owners.iter().map(|owner| &**owner).collect();
                 LAYER.enter(&owners, consumer).expect("entered");
-                LAYER.leave(&owners, consumer);
+                LAYER.leave(&owners, consumer, thread::current().id());
             }),
             finish: Box::new(|| synchronize(consumer)),
             limit: Some(Calls {
