@@ -177,6 +177,19 @@ fn bytes_are_shown_field_by_field() {
     assert!(err(&none).contains("there is no tensor \"nobody\""));
 }
 
+/// A stream may be empty, a file not.
+#[test]
+fn an_empty_input_is_what_its_name_says() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, code) in [("e.hrry", 1), ("e.HURRAY", 1), ("e", 0)] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, "").unwrap();
+        let output = hurray(&["inspect", path.to_str().unwrap()]);
+        assert_eq!(status(&output), code, "{name}");
+        assert_eq!(err(&output).contains(": FC1 at byte 0"), code == 1);
+    }
+}
+
 /// A name is any text; one that would steer a terminal is shown and does not.
 #[test]
 fn names_do_not_steer_the_terminal() {

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::path::Path;
 
 use hurray_io::{ContainerParser, FileError, FileReader, Opening, Section};
 
@@ -15,7 +14,7 @@ use crate::fields;
 const TRAILER: u64 = 40;
 
 /// Reads a file of `size` bytes.
-pub(super) fn read(path: &Path, file: &File, size: u64) -> io::Result<Input> {
+pub(super) fn read(file: &File, size: u64) -> io::Result<Input> {
     let mut input = Input {
         format: Format::File,
         size,
@@ -69,17 +68,14 @@ pub(super) fn read(path: &Path, file: &File, size: u64) -> io::Result<Input> {
         input.parts.push(part);
     }
     input.nest();
-    judge(path, &places, &mut input)?;
+    judge(file, &places, &mut input)?;
     input.roots.sort_by_key(|&part| numbers.get(part));
     Ok(input)
 }
 
 /// Asks the reader for each item whose descriptors can be read. `places` are those of the parts in the index.
-fn judge(path: &Path, places: &[u64], input: &mut Input) -> io::Result<()> {
-    let reader = match FileReader::open(path) {
-        Ok(reader) => reader,
-        Err(error) => return Err(io::Error::other(error)),
-    };
+fn judge(file: &File, places: &[u64], input: &mut Input) -> io::Result<()> {
+    let reader = FileReader::map(file.try_clone()?).map_err(io::Error::other)?;
     for root in input.roots.clone() {
         let inside = input.inside(root);
         let (Some(parts), Some(places)) = (input.parts.get_mut(inside.clone()), places.get(inside))

@@ -3,7 +3,6 @@
 mod file;
 mod stream;
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Cursor, Read, Write};
 use std::ops::Range;
@@ -16,6 +15,7 @@ use hurray_io::Value;
 use serde::Serialize;
 
 use crate::command_error::CommandError;
+use crate::convert;
 use crate::fault::Fault;
 use crate::fields;
 use crate::progress;
@@ -153,7 +153,7 @@ impl Input {
         let mut source = file.try_clone().map_err(failed)?;
         let (front, found) = detect(path, &mut source, format).map_err(failed)?;
         let input = match found {
-            Format::File => file::read(path, &file, facts.len()),
+            Format::File => file::read(&file, facts.len()),
             Format::Stream => {
                 let bar = progress::bytes(facts.len(), "reading");
                 stream::read(bar.wrap_read(Cursor::new(front).chain(source)))
@@ -259,7 +259,7 @@ fn detect(
     }
     if !front.starts_with(DESCRIPTOR_MAGIC) {
         // A file whose first bytes are wrong is refused for that, not for being no stream.
-        let is_file = path.extension() == Some(OsStr::new("hrry"));
+        let is_file = convert::Format::of(path) == Some(convert::Format::Hurray);
         return Ok((
             front,
             if is_file {
@@ -337,6 +337,7 @@ impl<R: Read> Read for Tee<'_, R> {
     reason = "in tests a panic is the report"
 )]
 mod tests {
+    use std::ffi::OsStr;
     use std::path::PathBuf;
 
     use proptest::prelude::*;
