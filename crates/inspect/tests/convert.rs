@@ -727,6 +727,19 @@ fn dense_layouts_become_row_major() {
     assert_eq!(header.metadata().as_ref().unwrap()["count"], "3");
 }
 
+/// What an earlier split told of a tensor of this name may be wrong by now.
+#[test]
+fn a_split_tells_of_itself() {
+    let mut writer = FileWriter::new(Vec::new(), FileOptions::default()).unwrap();
+    writer.push_metadata("hurray.split.w", Value::String("stale".into()));
+    let codes = plain(ElementType::Int4, &[4], Layout::RowMajor, 2);
+    writer.write_bytes("w", codes, &[&[1, 2]]).unwrap();
+    let file = to_safetensors(&writer.finish().unwrap(), true).unwrap();
+    let (_, header) = SafeTensors::read_metadata(&file).unwrap();
+    let told = &header.metadata().as_ref().unwrap()["hurray.split.w"];
+    assert!(told.contains("int4"), "{told}");
+}
+
 /// Text stays; what is none becomes the JSON that `hurray inspect --json` shows.
 #[test]
 fn metadata_that_are_no_text_become_json() {

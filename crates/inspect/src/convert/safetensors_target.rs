@@ -509,6 +509,13 @@ impl Planner {
     /// Strings stay; other values become their JSON text.
     fn keep_metadata(&mut self, metadata: &[(String, Value)]) {
         for (key, value) in metadata {
+            if self.metadata.contains_key(key) {
+                self.note(
+                    key,
+                    "this metadata tells of an earlier split, and is left out",
+                );
+                continue;
+            }
             let text = match value {
                 Value::String(text) => text.clone(),
                 value => {
