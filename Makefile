@@ -53,7 +53,7 @@ GPU_KIT := $(CARGO_TARGET_DIR)/gpu
 # The interpreter there that has PyTorch and CuPy.
 GPU_PYTHON ?= $(PYTHON)
 
-.PHONY: demo test bench fuzz examples gpu-kit gpu-test lint lint-format lint-warnings lint-header header
+.PHONY: demo test bench fuzz examples gpu-kit gpu-test gpu-simulator lint lint-format lint-warnings lint-header header
 .PHONY: module packages examples-packages peer
 .NOTPARALLEL:
 
@@ -72,6 +72,7 @@ test:
 	$(call timed,examples,$(MAKE) --no-print-directory examples)
 	$(call timed,pyhurray 0.1.0,$(MAKE) --no-print-directory peer)
 	$(call timed,Python tests,HURRAY_PEER=$(CARGO_TARGET_DIR)/pyhurray/bin/python $(BIN)/pytest)
+	$(call timed,GPU rows on the stand-in driver,$(MAKE) --no-print-directory gpu-simulator)
 	@echo "== seconds"; cat $(TIMES)
 
 # The README's program is one of them.
@@ -79,6 +80,8 @@ examples: examples-packages module
 	sed -n '/^```python$$/,/^```$$/{/^```/!p}' README.md | $(BIN)/python -
 	$(BIN)/python examples/buffer_protocol.py
 	$(BIN)/python examples/demo.py
+	cargo build --quiet --locked --package hurray-cuda-sim
+	$(BIN)/python examples/pipeline.py
 
 bench: packages module peer
 	cargo bench --locked --package hurray-benches
@@ -108,6 +111,14 @@ gpu-kit: $(VENV)/.tools
 
 gpu-test: gpu-kit
 	$(GPU_PYTHON) tests/gpu/run.py --kit $(GPU_KIT) --output $(GPU_KIT)/results.md
+
+# The rows that need no GPU, with what the Rust tests have built; only that they are fit to run.
+gpu-simulator: packages module
+	cargo build --quiet --locked --package hurray-cuda-sim --package hurray-cuda-programs --lib --bins
+	mkdir -p $(CARGO_TARGET_DIR)/debug/cuda-sim
+	ln -sf ../libhurray_cuda_sim.so $(CARGO_TARGET_DIR)/debug/cuda-sim/libcuda.so
+	ln -sf ../libhurray_cuda_sim.so $(CARGO_TARGET_DIR)/debug/cuda-sim/libcuda.so.1
+	$(BIN)/python tests/gpu/run.py --kit $(CARGO_TARGET_DIR)/debug --simulator
 
 lint: lint-format lint-warnings lint-header
 

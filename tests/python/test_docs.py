@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import simulated
 from placed import aligned, at
 
 import hurray
@@ -29,12 +30,17 @@ GIVEN = {
 }
 
 
+def programs_of(text):
+    programs = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert programs
+    return programs
+
+
 @pytest.mark.parametrize("name", GIVEN)
 def test_the_programs_of_a_document_run_in_order(name, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / name).read_text()
-    programs = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert programs
+    programs = programs_of(text)
     names = GIVEN[name]()
     for program in programs:
         # The line at which an error is reported is the document's.
@@ -52,6 +58,18 @@ def test_the_programs_of_a_document_run_in_order(name, capsys, tmp_path, monkeyp
             assert np.shares_memory(np.asarray(names["again"].buffer(0)), names["codes"])
         if "print(log)" in program:
             assert "reason='alignment', call='from_numpy'" in capsys.readouterr().out
+
+
+def test_the_programs_of_the_page_on_cuda_run_on_the_stand_in_driver():
+    page = ROOT / "docs" / "cuda.md"
+    run = []
+    for program in programs_of(page.read_text()):
+        compile(program, str(page), "exec")
+        if not program.startswith("# needs:"):
+            run.append(program)
+    outcome = simulated.run("\n".join(run))
+    assert (outcome.status, outcome.stderr, outcome.defects) == (0, "", [])
+    assert [float(line) for line in outcome.stdout.split()] == list(range(8))
 
 
 def test_every_page_that_is_linked_is_there():
