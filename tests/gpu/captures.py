@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import time
 from contextlib import contextmanager
 
 from device_work import Device, Memory
@@ -57,18 +58,21 @@ def capture_with_a_busy_reclaimer():
     stream.fill(address, 5, SIZE)
     source = source.record(stream).synchronize()
     with busy_reclaimer(device) as released:
-        for number in range(CAPTURES):
+        number, end = 0, time.monotonic() + 10
+        # Until the reclaimer has let go of something meanwhile.
+        while number < CAPTURES or (not released and time.monotonic() < end):
             stream.begin_capture()
             view = source.buffer(0, stream=stream)
-            stream.add(target, address, SIZE // 64, number)
+            stream.add(target, address, SIZE // 64, number % 100)
             del view
             graph = stream.end_capture()
             graph.launch(stream)
-            assert stream.read(target, 4) == bytes([5 + number]) * 4
+            assert stream.read(target, 4) == bytes([5 + number % 100]) * 4
             graph.close()
+            number += 1
         count = len(released)
     assert count, "the reclaimer had nothing to do"
-    return f"{CAPTURES} captures are whole, {count} owners let go of meanwhile"
+    return f"{number} captures are whole, {count} owners let go of meanwhile"
 
 
 @row("Capture: what a graph reads lives as long as the graph")

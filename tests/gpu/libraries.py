@@ -245,6 +245,9 @@ def torch_graph():
     ready = hurray.from_torch(x).synchronize()
     kept = []
     with busy_reclaimer(device) as released:
+        end = time.monotonic() + 10
+        while not released and time.monotonic() < end:
+            time.sleep(0.001)
         for number in range(10):
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
