@@ -388,7 +388,7 @@ def test_codes_scales_and_zero_points_are_joined_when_asked(
     convert(source, "hrry")
     assert "joined" not in convert.said
     converted = convert(source, "hrry", "--join-quantized")
-    assert f'"{codes_name}": joined, {scheme}\n1 tensors' in convert.said
+    assert f'"{codes_name}": joined, {scheme}\n1 tensor,' in convert.said
     found = arrays(convert(converted, "safetensors", "--split"))
     block = 4 if scheme == "per_block_affine" else None
     wide = np.asarray(scale, np.float32)
@@ -420,7 +420,7 @@ def test_packed_words_of_compressed_tensors_are_joined(bits, tmp_path, convert):
         },
     )
     converted = convert(source, "hrry", "--join-quantized")
-    assert '"l.weight": joined, per_block_affine\n1 tensors' in convert.said
+    assert '"l.weight": joined, per_block_affine\n1 tensor,' in convert.said
     found = arrays(convert(converted, "safetensors", "--split"))
     expected = codes.astype(np.float32) * scale.astype(np.float32).repeat(32, axis=1)
     np.testing.assert_array_equal(values(found, "l.weight", 32), expected)
