@@ -30,6 +30,17 @@ impl Item {
         })
     }
 
+    /// As [`Tensor::into_ordered`], of all members at once.
+    ///
+    /// # Errors
+    /// [`OrderError`]; the item is let go.
+    pub fn into_ordered(self, stream: &Stream) -> Result<Self, OrderError> {
+        Ok(match self {
+            Self::Tensor(tensor) => Self::Tensor(tensor.into_ordered(stream)?),
+            Self::Composite(composite) => Self::Composite(composite.into_ordered(stream)?),
+        })
+    }
+
     /// As [`Tensor::record`], of all members at once.
     ///
     /// # Errors
@@ -158,6 +169,17 @@ impl Composite {
     /// [`OrderError`]; nothing is known of the bytes.
     pub fn synchronize(&self) -> Result<Self, OrderError> {
         Ok(self.with_buffers(order::synchronize(&self.parts())?))
+    }
+
+    /// As [`Tensor::into_ordered`], of all members at once.
+    ///
+    /// # Errors
+    /// [`OrderError`]; the composite is let go.
+    pub fn into_ordered(self, stream: &Stream) -> Result<Self, OrderError> {
+        if order::are_out_on(&self.parts(), stream) {
+            return Ok(self);
+        }
+        self.order(stream)
     }
 
     /// As [`Tensor::record_stream`], of all members at once.

@@ -164,6 +164,14 @@ fn dependencies<'b>(parts: &[Part<'b>]) -> SmallVec<[&'b Dependency; 3]> {
         .collect()
 }
 
+/// Whether all buffers are out on `stream` already, and so ordered there, and each comes back when it is dropped: nobody else holds its use.
+pub(crate) fn are_out_on(parts: &[Part<'_>], stream: &Stream) -> bool {
+    parts.iter().all(|part| match part.buffer.owner() {
+        Owner::Loan(loan) => loan.is_on(stream) && part.buffer.is_only_holder(),
+        _ => false,
+    })
+}
+
 /// For each buffer an owner that knows the device: the one it has, or one made for this use of host memory.
 fn roots(
     layer: &'static dyn DeviceLayer,

@@ -193,6 +193,17 @@ impl Tensor {
         Ok(self.with_buffers(order::onto(&self.parts(), stream)?))
     }
 
+    /// As [`order`](Self::order), of a tensor that has just been taken from somebody: one that came ordered on `stream` is out there once, and not twice.
+    ///
+    /// # Errors
+    /// [`OrderError`]; the tensor is let go.
+    pub fn into_ordered(self, stream: &Stream) -> Result<Self, OrderError> {
+        if order::are_out_on(&self.parts(), stream) {
+            return Ok(self);
+        }
+        self.order(stream)
+    }
+
     /// The tensor in mode `event`: an event that follows the work queued on `stream` by now, which is [ordered](Self::order) first. To be called after
     /// writing through an exported view.
     ///

@@ -216,35 +216,29 @@ fn from_hurray<'py>(
 ) -> PyResult<Py<PyAny>> {
     let py = obj.py();
     let argument = stream.map(StreamArgument::or_none).transpose()?.flatten();
-    let is_ours = obj.is_exact_instance_of::<Tensor>() || obj.is_exact_instance_of::<Composite>();
-    let taken = if is_ours && argument.is_some() {
+    if let Some(argument) = argument {
         // One order, and not one by the producer and another by the consumer.
-        obj.clone().unbind()
-    } else {
-        let Some(item) = import(obj, stream)? else {
-            return Err(PyTypeError::new_err(format!(
-                "from_hurray takes an object that has __hurray__, and {} has not",
-                obj.get_type().name()?
-            )));
-        };
-        object(py, item)?
-    };
-    let Some(argument) = argument else {
-        return Ok(taken);
-    };
-    // What came is let go by its object, detached.
-    match taken.bind(py).cast::<Tensor>() {
-        Ok(tensor) => object(
-            py,
-            Item::Tensor(handoff::tensor(py, tensor.get().inner(), argument)?),
-        ),
-        Err(_) => {
-            let composite = taken.bind(py).cast::<Composite>()?.get().inner();
-            object(
-                py,
-                Item::Composite(handoff::composite(py, composite, argument)?),
-            )
+        if let Ok(tensor) = obj.cast_exact::<Tensor>() {
+            let ordered = handoff::tensor(py, tensor.get().inner(), argument)?;
+            return object(py, Item::Tensor(ordered));
         }
+        if let Ok(composite) = obj.cast_exact::<Composite>() {
+            let ordered = handoff::composite(py, composite.get().inner(), argument)?;
+            return object(py, Item::Composite(ordered));
+        }
+        return object(py, handoff::taken(py, imported(obj, stream)?, argument)?);
+    }
+    object(py, imported(obj, stream)?)
+}
+
+/// What comes from an object that must have `__hurray__`.
+fn imported(obj: &Bound<'_, PyAny>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Item> {
+    match import(obj, stream)? {
+        Some(item) => Ok(item),
+        None => Err(PyTypeError::new_err(format!(
+            "from_hurray takes an object that has __hurray__, and {} has not",
+            obj.get_type().name()?
+        ))),
     }
 }
 

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::cuda::StreamArgument;
 use crate::errors::OrRaise;
-use crate::owner::detached;
+use crate::owner::{detached, drop_detached};
 
 /// Where a tensor's bytes are.
 pub(crate) fn place_of(tensor: &Tensor) -> Place {
@@ -85,10 +85,46 @@ pub(crate) fn composite<'py>(
     }
 }
 
-fn check(composite: &Composite) -> PyResult<()> {
-    let mut members = composite.members().iter();
-    members.try_for_each(|member| match member {
+/// The same for an item that was just taken from a producer: what that has ordered on the stream is not ordered again. Let go detached where it is
+/// refused.
+///
+/// # Errors
+/// As [`tensor`].
+pub(crate) fn taken<'py>(
+    py: Python<'py>,
+    item: Item,
+    argument: StreamArgument<'py>,
+) -> PyResult<Item> {
+    let place = match &item {
+        Item::Tensor(tensor) => place_of(tensor),
+        Item::Composite(composite) => place_of_composite(composite),
+    };
+    let stream = match stream_for(py, place, argument) {
+        Ok(stream) => stream,
+        Err(error) => {
+            drop_detached(item);
+            return Err(error);
+        }
+    };
+    match stream {
+        Some(stream) => detached(py, move || item.into_ordered(&stream)).or_raise(),
+        None => match check_item(&item) {
+            Ok(()) => Ok(item),
+            Err(error) => {
+                drop_detached(item);
+                Err(error)
+            }
+        },
+    }
+}
+
+fn check_item(item: &Item) -> PyResult<()> {
+    match item {
         Item::Tensor(tensor) => tensor.check_access(Reach::Ordered).or_raise(),
         Item::Composite(composite) => check(composite),
-    })
+    }
+}
+
+fn check(composite: &Composite) -> PyResult<()> {
+    composite.members().iter().try_for_each(check_item)
 }
