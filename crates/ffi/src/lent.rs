@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::ptr;
 use std::sync::Arc;
 
-use hurray_core::{Dependency, DeviceLayer, Event, EventObject, Stream, StreamObject};
+use hurray_core::{Dependency, DeviceError, DeviceLayer, Event, EventObject, Stream, StreamObject};
 
 use crate::{Owner, Place, Readiness, device};
 
@@ -40,7 +40,8 @@ impl Lent {
     ) -> Option<Arc<Self>> {
         let layer = device::holding(place);
         let lent = match (event, NonZeroUsize::new(stream), layer) {
-            (Some(event), _, Some(_)) => {
+            (Some(mut event), _, Some(layer)) => {
+                event.layer = Some(layer);
                 Self::Dependency(Dependency::Event(Event::new(Arc::new(event))))
             }
             (Some(event), _, None) => Self::Event(event),
@@ -111,6 +112,8 @@ impl StreamObject for ProducerStream {}
 pub(crate) struct LentEvent {
     event: *mut c_void,
     release: EventRelease,
+    /// What it is of, where that has a driver.
+    layer: Option<&'static dyn DeviceLayer>,
     /// The owner of the bytes, which are let go after the event.
     owner: Arc<Owner>,
 }
@@ -137,6 +140,7 @@ impl LentEvent {
         Self {
             event,
             release,
+            layer: None,
             owner,
         }
     }
@@ -157,6 +161,11 @@ unsafe impl EventObject for LentEvent {
 
 impl Drop for LentEvent {
     fn drop(&mut self) {
+        let is_forked = |layer: &dyn DeviceLayer| layer.device_count() == Err(DeviceError::Forked);
+        if self.layer.is_some_and(is_forked) {
+            // It is the parent's, and so is the driver that its producer would call.
+            return;
+        }
         match &self.release {
             EventRelease::Callback { release, context } => {
                 // SAFETY: the producer gave function, event and context for this one call.

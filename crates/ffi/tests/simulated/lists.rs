@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hurray_core::memory::AlignedBytes;
 use hurray_core::{PointerError, Stream, SyncMode};
@@ -105,6 +105,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "a_producer_that_knows_no_stream_is_waited_for",
         a_producer_that_knows_no_stream_is_waited_for,
     ),
+    (
+        "a_driver_error_leaves_the_buffer_held",
+        a_driver_error_leaves_the_buffer_held,
+    ),
+    (
+        "a_forked_child_lets_nothing_go",
+        a_forked_child_lets_nothing_go,
+    ),
     ("chains_of_8_tensors", chains_of_8_tensors),
     (
         "without_a_device_nothing_waits",
@@ -180,6 +188,15 @@ pub(crate) fn tests() -> Vec<Trial> {
         clean("buffers_go_back_at_the_same_time"),
         clean("a_list_that_lies_about_its_memory_is_refused"),
         clean("a_producer_that_knows_no_stream_is_waited_for"),
+        Trial::test("a_driver_error_leaves_the_buffer_held", || {
+            let [record, wait] = ["cuEventRecord", "cuStreamWaitEvent"];
+            for (function, n) in [(record, 1), (record, 2), (wait, 1), (wait, 2)] {
+                let child = child("a_driver_error_leaves_the_buffer_held");
+                assert_clean(&child.fail(function, n, 999).run());
+            }
+            Ok(())
+        }),
+        clean("a_forked_child_lets_nothing_go"),
         clean("chains_of_8_tensors"),
         Trial::test("every_driver_error_in_a_chain_is_an_error_value", || {
             let sound = child("chains_of_8_tensors").logged().run();
@@ -712,6 +729,97 @@ fn a_producer_that_knows_no_stream_is_waited_for() -> Done {
         call(cuda::free(address?))?;
     }
     drop(reader);
+    finish()
+}
+
+/// A wait and a release, of which one fails: done again, it works.
+fn a_driver_error_leaves_the_buffer_held() -> Done {
+    make_current(0)?;
+    let (writers, reader) = (writers()?, stream()?);
+    let tensor = ours([STREAM; 3], &writers)?;
+    let (mut list, _) = exported(&tensor)?;
+    drop(tensor);
+    let number = reader.stream().number().get();
+    let mut buffer = ptr::null();
+    let mut failures = 0;
+    let mut again = |call: &mut dyn FnMut() -> i32| {
+        let mut status = call();
+        if status == HURRAY_ERR_DEVICE {
+            failures += 1;
+            assert!(last_error().contains("CUDA_ERROR_UNKNOWN"));
+            assert_eq!(
+                unsafe { hurray_buffer_list_get(list, 0, &raw mut buffer) },
+                HURRAY_OK
+            );
+            status = call();
+        }
+        assert_eq!(status, HURRAY_OK, "{}", last_error());
+    };
+    again(&mut || {
+        let mut buffer = ptr::null();
+        unsafe { hurray_buffer_list_get(list, 1, &raw mut buffer) };
+        unsafe { hurray_buffer_wait(buffer, number) }
+    });
+    again(&mut || unsafe { hurray_buffer_list_release(list, 0, number) });
+    assert_eq!(failures, 1);
+    assert_eq!(
+        unsafe { hurray_buffer_list_destroy(&raw mut list) },
+        HURRAY_OK
+    );
+    drop((writers, reader));
+    finish()
+}
+
+/// Neither bytes nor an event of another library's, whose driver is the parent's.
+fn a_forked_child_lets_nothing_go() -> Done {
+    static RELEASED: AtomicUsize = AtomicUsize::new(0);
+    unsafe extern "C" fn release(_: *mut c_void, _: *mut c_void) {
+        RELEASED.fetch_add(1, Ordering::SeqCst);
+    }
+    make_current(0)?;
+    let address = call(cuda::alloc(4096))?;
+    let event = call(cuda::event())?;
+    let own = stream()?;
+    call(cuda::record(event, handle(own.stream())))?;
+    let desc = HurrayBufferDesc {
+        struct_size: size_of::<HurrayBufferDesc>() as u32,
+        flags: 0,
+        data: ptr::with_exposed_provenance_mut(address as usize),
+        byte_size: 4096,
+        device_id: 0,
+        device_tag: 1,
+        memory_class: 0,
+        sync_mode: 1,
+        reserved: 0,
+        event: event.cast(),
+        stream: 0,
+        release: Some(release),
+        release_context: ptr::null_mut(),
+        event_release: Some(release),
+        event_context: ptr::null_mut(),
+        release_after: None,
+    };
+    let mut buffer = ptr::null_mut();
+    assert_eq!(
+        unsafe { hurray_buffer_from_ptr(&raw const desc, &raw mut buffer) },
+        HURRAY_OK
+    );
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let status = unsafe { hurray_buffer_destroy(&raw mut buffer) };
+        let is_well = status == HURRAY_OK && RELEASED.load(Ordering::SeqCst) == 0;
+        unsafe { libc::_exit(i32::from(!is_well)) };
+    }
+    let mut status = 0;
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(status, 0);
+    assert_eq!(unsafe { hurray_buffer_destroy(&raw mut buffer) }, HURRAY_OK);
+    hurray_cuda::flush();
+    assert_eq!(RELEASED.load(Ordering::SeqCst), 2);
+    call(cuda::synchronize_stream(handle(own.stream())))?;
+    call(cuda::destroy_event(event))?;
+    call(cuda::free(address))?;
+    drop(own);
     finish()
 }
 
