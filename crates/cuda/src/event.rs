@@ -119,8 +119,12 @@ impl CudaEvent {
             .map_err(call)?
             .number("recording an event")?;
         held.calls.record(held.raw, stream).map_err(call)?;
-        held.state
-            .store(capture.unwrap_or(RECORDED), Ordering::Release);
+        let recorded = capture.unwrap_or(RECORDED);
+        let unless_closed = |state| (state != CLOSED).then_some(recorded);
+        // Closed meanwhile, it stays so.
+        let _: Result<u64, u64> =
+            held.state
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, unless_closed);
         Ok(())
     }
 
