@@ -1,10 +1,10 @@
 //! CuPy's arrays, in and out.
 
 use hurray_core::DeviceTag;
-use pyo3::exceptions::{PyImportError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-use super::cuda_array_interface;
+use super::{cuda_array_interface, library};
 use crate::cuda;
 use crate::errors::UnsupportedError;
 use crate::handoff::place_of;
@@ -12,15 +12,8 @@ use crate::owner::calling;
 use crate::tensor::{Tensor, check_plain};
 
 fn cupy(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
-    py.import("cupy").map_err(|error| {
-        if error.is_instance_of::<PyImportError>(py) {
-            PyImportError::new_err(
-                "cupy is not installed; install it with: pip install cupy-cuda13x (or cupy-cuda12x for a driver of CUDA 12)",
-            )
-        } else {
-            error
-        }
-    })
+    let install = "cupy-cuda13x (or cupy-cuda12x for a driver of CUDA 12)";
+    library(py, "cupy", install)
 }
 
 /// Wraps a CuPy array, sharing its memory. Strides stay as they are.

@@ -1,22 +1,12 @@
 //! JAX's arrays, in and out, over DLPack.
 
-use pyo3::exceptions::{PyImportError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-use super::CopyArgument;
+use super::{CopyArgument, library};
 use crate::dlpack::import::{Wanted, from_dlpack};
 use crate::owner::calling;
 use crate::tensor::{Tensor, check_plain};
-
-fn jax<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyModule>> {
-    py.import(name).map_err(|error| {
-        if error.is_instance_of::<PyImportError>(py) {
-            PyImportError::new_err("jax is not installed; install it with: pip install jax")
-        } else {
-            error
-        }
-    })
-}
 
 /// Wraps a JAX array, sharing its memory where that begins on a 64-byte boundary. The tensor is
 /// read-only, since JAX's arrays never change.
@@ -31,7 +21,7 @@ fn jax<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyModule>> {
 #[pyo3(signature = (array, *, copy=CopyArgument::IfNeeded), text_signature = "(array, *, copy=None)")]
 fn from_jax(array: &Bound<'_, PyAny>, copy: CopyArgument) -> PyResult<Tensor> {
     let py = array.py();
-    if !array.is_instance(&jax(py, "jax")?.getattr("Array")?)? {
+    if !array.is_instance(&library(py, "jax", "jax")?.getattr("Array")?)? {
         return Err(PyTypeError::new_err(format!(
             "from_jax takes a jax.Array, not {}",
             array.get_type().name()?
@@ -49,7 +39,7 @@ fn from_jax(array: &Bound<'_, PyAny>, copy: CopyArgument) -> PyResult<Tensor> {
 pub(crate) fn to_jax<'py>(this: &Bound<'py, Tensor>) -> PyResult<Bound<'py, PyAny>> {
     let py = this.py();
     check_plain(this.get().inner())?;
-    let dlpack = jax(py, "jax.dlpack")?;
+    let dlpack = library(py, "jax.dlpack", "jax")?;
     // It names the stream.
     calling(py, || dlpack.call_method1("from_dlpack", (this,)))
 }

@@ -13,14 +13,14 @@ use std::sync::Arc;
 use hurray_core::memory::AlignedBytes;
 use hurray_core::{ElementType, Layout, MIN_BUFFER_ALIGNMENT, Shape, TensorDescriptor};
 use hurray_ffi::{Buffer, Place};
-use pyo3::exceptions::{PyMemoryError, PyTypeError};
+use pyo3::exceptions::{PyImportError, PyMemoryError, PyModuleNotFoundError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 use smallvec::smallvec;
 
 use crate::copies::{self, Reason};
 use crate::errors::OrRaise;
-use crate::owner::detached;
+use crate::owner::{calling, detached};
 
 /// The `copy=` argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +60,28 @@ impl<'py> FromPyObject<'_, 'py> for CopyArgument {
             ))),
         }
     }
+}
+
+/// The module `name` of a library that is not needed by others; `install` is what `pip install` takes.
+///
+/// # Errors
+/// `ImportError` where the library is not installed, which says what helps; what its import raises.
+pub(crate) fn library<'py>(
+    py: Python<'py>,
+    name: &str,
+    install: &str,
+) -> PyResult<Bound<'py, PyModule>> {
+    calling(py, || py.import(name)).map_err(|error| {
+        if !error.is_instance_of::<PyModuleNotFoundError>(py) {
+            return error;
+        }
+        let library = name.split('.').next().unwrap_or(name);
+        let missing = PyImportError::new_err(format!(
+            "{library} is not installed; install it with: pip install {install}"
+        ));
+        missing.set_cause(py, Some(error));
+        missing
+    })
 }
 
 /// The least alignment as an address' unit.

@@ -23,7 +23,7 @@ use super::{BOUNDARY, CopyArgument, copy_of, copying, dense};
 use crate::copies::{self, Reason};
 use crate::errors::{CopyRequiredError, OrRaise, Raise, UnsupportedError};
 use crate::numpy_dtype;
-use crate::owner::keep;
+use crate::owner::{calling, keep};
 use crate::tensor::Tensor;
 
 /// Wraps a NumPy array, sharing its memory where that begins on a 64-byte boundary.
@@ -49,7 +49,8 @@ fn from_numpy(array: &Bound<'_, PyAny>, copy: CopyArgument) -> PyResult<Tensor> 
         import(array, copy, CALL)
     } else if array.is_instance(scalar_type(py)?)? {
         // A scalar's value lies inside the object, which only a copy gets at.
-        let array = py.import("numpy")?.call_method1("asarray", (array,))?;
+        let numpy = py.import("numpy")?;
+        let array = calling(py, || numpy.call_method1("asarray", (array,)))?;
         import(&array, copy, CALL)
     } else {
         Err(PyTypeError::new_err(format!(

@@ -4,12 +4,12 @@ use dlpark::ffi::DLManagedTensorVersioned;
 use hurray_core::{DeviceTag, ElementType, MemoryClass};
 use hurray_ffi::access::Reach;
 use hurray_ffi::dlpack::Options;
-use pyo3::exceptions::{PyBufferError, PyImportError, PyTypeError};
+use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use super::CopyArgument;
+use super::{CopyArgument, library};
 use crate::cuda::StreamArgument;
 use crate::dlpack::export;
 use crate::dlpack::import::{Wanted, from_dlpack};
@@ -17,16 +17,6 @@ use crate::errors::{OrRaise, UnsupportedError, dlpack_refusal};
 use crate::handoff;
 use crate::owner::calling;
 use crate::tensor::{Tensor, check_plain};
-
-fn torch(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
-    py.import("torch").map_err(|error| {
-        if error.is_instance_of::<PyImportError>(py) {
-            PyImportError::new_err("torch is not installed; install it with: pip install torch")
-        } else {
-            error
-        }
-    })
-}
 
 /// torch's current stream of a device.
 fn current_stream<'py>(
@@ -55,7 +45,7 @@ fn current_stream<'py>(
 #[pyo3(signature = (tensor, *, copy=CopyArgument::IfNeeded), text_signature = "(tensor, *, copy=None)")]
 fn from_torch(tensor: &Bound<'_, PyAny>, copy: CopyArgument) -> PyResult<Tensor> {
     let py = tensor.py();
-    let torch = torch(py)?;
+    let torch = library(py, "torch", "torch")?;
     if !tensor.is_instance(&torch.getattr("Tensor")?)? {
         return Err(PyTypeError::new_err(format!(
             "from_torch takes a torch.Tensor, not {}",
@@ -79,7 +69,7 @@ fn from_torch(tensor: &Bound<'_, PyAny>, copy: CopyArgument) -> PyResult<Tensor>
 /// `to_torch` of `this`.
 pub(crate) fn to_torch<'py>(this: &Bound<'py, Tensor>) -> PyResult<Bound<'py, PyAny>> {
     let (py, tensor) = (this.py(), this.get().inner());
-    let torch = torch(py)?;
+    let torch = library(py, "torch", "torch")?;
     // Before torch asks, which has words of its own for what it then sees.
     check_plain(tensor)?;
     tensor.check_access(Reach::Ordered).or_raise()?;

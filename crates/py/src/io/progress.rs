@@ -2,10 +2,11 @@
 
 use std::io;
 
-use pyo3::exceptions::{PyImportError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 
+use crate::ingest::library;
 use crate::owner::{attached, calling};
 
 /// Bytes between two looks.
@@ -138,7 +139,9 @@ impl Progress {
     /// Lets a bar stay as it is.
     pub(super) fn close(&mut self, py: Python<'_>) -> PyResult<()> {
         match self.listener.take() {
-            Some(Listener::Bar { bar, .. }) => bar.call_method0(py, "close").map(drop),
+            Some(Listener::Bar { bar, .. }) => {
+                calling(py, || bar.call_method0(py, "close")).map(drop)
+            }
             _ => Ok(()),
         }
     }
@@ -154,20 +157,14 @@ fn listener(
         if !wanted.is_true() {
             return Ok(None);
         }
-        let module = py.import("tqdm.auto").map_err(|error| {
-            let missing = PyImportError::new_err(
-                "progress=True shows a bar of tqdm, which is not installed: pip install tqdm",
-            );
-            missing.set_cause(py, Some(error));
-            missing
-        })?;
+        let module = library(py, "tqdm.auto", "tqdm")?;
         let options = PyDict::new(py);
         options.set_item("total", total)?;
         options.set_item("desc", title)?;
         options.set_item("unit", "B")?;
         options.set_item("unit_scale", true)?;
         options.set_item("unit_divisor", 1024)?;
-        let bar = module.call_method("tqdm", (), Some(&options))?.unbind();
+        let bar = calling(py, || module.call_method("tqdm", (), Some(&options)))?.unbind();
         return Ok(Some(Listener::Bar {
             bar,
             total,
