@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use hurray_core::{
-    CompositeHead, CompositionRule, Layout as CoreLayout, MemberRole, TensorDescriptor,
+    CompositeHead, CompositionRule, Layout as CoreLayout, MemberRole, Stream, TensorDescriptor,
 };
 use hurray_ffi::Item;
 use pyo3::exceptions::PyTypeError;
@@ -16,13 +16,15 @@ use smallvec::SmallVec;
 use crate::capsule;
 use crate::cuda::StreamArgument;
 use crate::descriptor::Descriptor;
+use crate::device;
 use crate::element_type::{Dtype, DtypeArgument, dtype};
 use crate::errors::OrRaise;
 use crate::handoff;
+use crate::ingest::CopyArgument;
 use crate::layout::{self, Layout};
 use crate::owner::{self, detached};
 use crate::shape::{self, ShapeArgument};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, transfer};
 
 /// One logical tensor of several: a head that owns no buffers, and its members.
 ///
@@ -69,6 +71,11 @@ impl Composite {
 
     fn head(&self) -> &Arc<TensorDescriptor> {
         self.0.head()
+    }
+
+    /// The stream that an argument names, for work on the members' bytes.
+    fn stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<Stream> {
+        StreamArgument::new(stream)?.for_memory(stream.py(), handoff::place_of_composite(&self.0))
     }
 }
 
@@ -212,6 +219,78 @@ impl Composite {
             }
         };
         capsule::of_list(py, list.or_raise()?)
+    }
+
+    /// Makes later work on `stream` wait, on the device, for what each buffer of the members depends
+    /// on, as `Tensor.order`.
+    ///
+    /// Raises as `Tensor.order`.
+    #[pyo3(signature = (stream))]
+    fn order<'py>(&self, py: Python<'py>, stream: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let (inner, stream) = (self.inner(), self.stream(stream)?);
+        detached(py, || inner.order(&stream))
+            .or_raise()
+            .map(Self::new)
+    }
+
+    /// The same composite with members in mode event, as `Tensor.record`: one event for all.
+    ///
+    /// Raises as `Tensor.record`.
+    #[pyo3(signature = (stream))]
+    fn record<'py>(&self, py: Python<'py>, stream: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let (inner, stream) = (self.inner(), self.stream(stream)?);
+        detached(py, || inner.record(&stream))
+            .or_raise()
+            .map(Self::new)
+    }
+
+    /// Makes `stream` wait for the work of everybody who has given bytes of the members back so far,
+    /// as `Tensor.order_after_readers`.
+    ///
+    /// Raises as `Tensor.order_after_readers`.
+    #[pyo3(signature = (stream))]
+    fn order_after_readers<'py>(
+        &self,
+        py: Python<'py>,
+        stream: &Bound<'py, PyAny>,
+    ) -> PyResult<()> {
+        let (inner, stream) = (self.inner(), self.stream(stream)?);
+        detached(py, || inner.order_after_readers(&stream)).or_raise()
+    }
+
+    /// Keeps the members' memory, once everybody has let go of it, until work queued on `stream` by
+    /// then is done, as `Tensor.record_stream`.
+    ///
+    /// Raises as `Tensor.record_stream`.
+    #[pyo3(signature = (stream))]
+    fn record_stream<'py>(&self, py: Python<'py>, stream: &Bound<'py, PyAny>) -> PyResult<()> {
+        let (inner, stream) = (self.inner(), self.stream(stream)?);
+        detached(py, || inner.record_stream(&stream)).or_raise()
+    }
+
+    /// Blocks until the members' bytes may be read, as `Tensor.synchronize`.
+    ///
+    /// Raises as `Tensor.synchronize`.
+    fn synchronize(&self, py: Python<'_>) -> PyResult<Self> {
+        let inner = self.inner();
+        detached(py, || inner.synchronize())
+            .or_raise()
+            .map(Self::new)
+    }
+
+    /// The composite with all members on another device, as `Tensor.to`.
+    ///
+    /// Raises as `Tensor.to`.
+    #[pyo3(signature = (device, *, stream=None, copy=CopyArgument::IfNeeded), text_signature = "($self, device, *, stream=None, copy=None)")]
+    fn to(
+        &self,
+        py: Python<'_>,
+        device: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+        copy: CopyArgument,
+    ) -> PyResult<Self> {
+        let place = device::argument(device)?.get().0;
+        transfer::composite(py, &self.0, place, stream, copy, "to").map(Self::new)
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {

@@ -19,7 +19,7 @@ pub(crate) fn place_of(tensor: &Tensor) -> Place {
 }
 
 /// Where a composite's bytes are: those of its first member that has any.
-fn place_of_composite(composite: &Composite) -> Place {
+pub(crate) fn place_of_composite(composite: &Composite) -> Place {
     let places = composite.members().iter().map(|member| match member {
         Item::Tensor(tensor) => place_of(tensor),
         Item::Composite(composite) => place_of_composite(composite),

@@ -1,14 +1,16 @@
 //! `Tensor.to`.
 
+use std::sync::Arc;
+
 use hurray_core::{DeviceTag, Stream};
-use hurray_ffi::{Place, Tensor};
+use hurray_ffi::{Composite, Item, Place, Tensor};
 use pyo3::prelude::*;
 
 use crate::copies::{self, Reason};
 use crate::cuda::{StreamArgument, current_stream};
 use crate::errors::{CopyRequiredError, OrRaise};
 use crate::ingest::CopyArgument;
-use crate::owner::detached;
+use crate::owner::{detached, drop_detached};
 
 /// The tensor at `place`: itself where it is there already and no copy is asked for. A copy is reported as made by `call`.
 pub(crate) fn to(
@@ -64,4 +66,36 @@ pub(crate) fn to(
         )?;
     }
     Ok(copied)
+}
+
+/// The same for all members of a composite.
+///
+/// # Errors
+/// As [`to`]; no member is moved then.
+pub(crate) fn composite(
+    py: Python<'_>,
+    composite: &Composite,
+    place: Place,
+    stream: Option<&Bound<'_, PyAny>>,
+    copy: CopyArgument,
+    call: &'static str,
+) -> PyResult<Composite> {
+    let mut moved = Vec::with_capacity(composite.members().len());
+    for member in composite.members() {
+        let member = match member {
+            Item::Tensor(tensor) => to(py, tensor, place, stream, copy, call).map(Item::Tensor),
+            Item::Composite(composite) => {
+                self::composite(py, composite, place, stream, copy, call).map(Item::Composite)
+            }
+        };
+        match member {
+            Ok(member) => moved.push(member),
+            Err(error) => {
+                drop_detached(moved);
+                return Err(error);
+            }
+        }
+    }
+    // What fitted its head does so elsewhere.
+    Composite::new(Arc::clone(composite.head()), moved).or_raise()
 }
