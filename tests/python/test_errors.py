@@ -35,3 +35,20 @@ def test_text_names_the_numbers() -> None:
         hurray.NF4(1, 63, 1)
     with pytest.raises(hurray.InvalidDescriptorError, match="0 bytes"):
         hurray.Descriptor.decode(b"")
+
+
+@pytest.mark.parametrize("number", [-1, 2**64, 2**100])
+def test_numbers_that_nothing_has(number, tmp_path):
+    with pytest.raises(ValueError, match="alignment"):
+        hurray.empty([1], alignment=number)
+    with pytest.raises(ValueError, match="byte_offset"):
+        hurray.Tensor(bytes(64), hurray.uint8, [1], byte_offset=number)
+    path = tmp_path / "file"
+    hurray.save(path, {"t": hurray.empty([4])})
+    with hurray.open(path) as file:
+        # As slices of sequences do.
+        for start, stop in ((number, None), (None, number), (-number, number), (number, -number)):
+            (rows,) = file.slice("t", start, stop).shape
+            assert rows == len(range(4)[start:stop])
+    with pytest.raises(ValueError, match="event"):
+        hurray.cuda.Event(number)

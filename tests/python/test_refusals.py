@@ -308,6 +308,7 @@ def test_the_bytes_of_a_tensor_that_is_not_plain_are_reached_by_buffer(kind):
         (True, ValueError),
         (False, ValueError),
         (-2, ValueError),
+        (2**200, ValueError),
         ("1", TypeError),
         (1.0, TypeError),
     ],

@@ -4,6 +4,7 @@ use std::fmt;
 
 use hurray_core::{BufferHandle, DeviceTag, MemoryClass};
 use hurray_ffi::Place;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyString;
@@ -226,7 +227,13 @@ pub(crate) fn object(py: Python<'_>, place: Place) -> PyResult<Py<Device>> {
 pub(crate) fn argument(object: &Bound<'_, PyAny>) -> PyResult<Py<Device>> {
     match object.cast::<PyString>() {
         Ok(text) => self::object(object.py(), parse(text.to_str()?)?),
-        Err(_) => Ok(object.cast::<Device>()?.clone().unbind()),
+        Err(_) => match object.cast::<Device>() {
+            Ok(device) => Ok(device.clone().unbind()),
+            Err(_) => Err(PyTypeError::new_err(format!(
+                "device is a string, such as \"cuda:0\", or a hurray.Device, not {}",
+                object.get_type().name()?
+            ))),
+        },
     }
 }
 

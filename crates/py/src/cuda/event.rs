@@ -9,7 +9,7 @@ use hurray_cuda::{CudaEvent, LAYER};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyBool;
+use pyo3::types::{PyBool, PyInt};
 
 use super::{StreamArgument, current_stream};
 use crate::device::Device;
@@ -188,13 +188,11 @@ fn handle(event: &Bound<'_, PyAny>) -> PyResult<Option<NonZeroUsize>> {
     if let Ok(event) = event.cast::<Event>() {
         return Ok(NonZeroUsize::new(event.get().handle()));
     }
-    if let Ok(number) = event.extract::<i128>()
-        && !event.is_instance_of::<PyBool>()
-    {
-        let handle = usize::try_from(number).ok().and_then(NonZeroUsize::new);
+    if event.is_instance_of::<PyInt>() && !event.is_instance_of::<PyBool>() {
+        let handle = event.extract().ok().and_then(NonZeroUsize::new);
         return handle
             .map(Some)
-            .ok_or_else(|| PyValueError::new_err(format!("event {number} is no event's handle")));
+            .ok_or_else(|| PyValueError::new_err(format!("event {event} is no event's handle")));
     }
     for attribute in [
         intern!(py, "cuda_event"),

@@ -10,7 +10,7 @@ use hurray_ffi::{Owner, Place};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyBool;
+use pyo3::types::{PyBool, PyInt};
 
 use super::stream::Stream;
 use crate::errors::{OrRaise, UnsupportedError};
@@ -50,12 +50,17 @@ impl<'py> StreamArgument<'py> {
         if stream.is_instance_of::<PyBool>() {
             return Err(invalid());
         }
-        if let Ok(number) = stream.extract::<i128>() {
-            return match usize::try_from(number).map(NonZeroUsize::new) {
-                Ok(Some(number)) => Ok(Some(Self::Number(number))),
-                _ if number == -1 => Ok(None),
-                _ => Err(invalid()),
-            };
+        match stream.extract::<i128>() {
+            Ok(number) => {
+                return match usize::try_from(number).map(NonZeroUsize::new) {
+                    Ok(Some(number)) => Ok(Some(Self::Number(number))),
+                    _ if number == -1 => Ok(None),
+                    _ => Err(invalid()),
+                };
+            }
+            // More bits than any handle has.
+            Err(_) if stream.is_instance_of::<PyInt>() => return Err(invalid()),
+            Err(_) => {}
         }
         match handle(stream)? {
             Some(handle) => Ok(Some(Self::Object {

@@ -152,8 +152,8 @@ impl File {
         &self,
         py: Python<'_>,
         name: &Bound<'_, PyAny>,
-        start: Option<i64>,
-        stop: Option<i64>,
+        start: Option<i128>,
+        stop: Option<i128>,
     ) -> PyResult<Py<Tensor>> {
         let (open, name) = self.having(name)?;
         let container = &open.container;
@@ -216,11 +216,13 @@ fn view<'py>(file: &Bound<'py, File>, class: &str) -> PyResult<Bound<'py, PyAny>
 }
 
 /// An index of a slice as Python counts: from the end where it is negative, and no further than the ends.
-fn index(given: Option<i64>, default: u64, len: u64) -> u64 {
-    match given {
-        None => default,
-        Some(at @ 0..) => at.unsigned_abs().min(len),
-        Some(at) => len.saturating_sub(at.unsigned_abs()),
+fn index(given: Option<i128>, default: u64, len: u64) -> u64 {
+    let Some(at) = given else { return default };
+    let distance = u64::try_from(at.unsigned_abs()).unwrap_or(u64::MAX);
+    if at < 0 {
+        len.saturating_sub(distance)
+    } else {
+        distance.min(len)
     }
 }
 

@@ -34,7 +34,7 @@ const DEVICE_ALIGNMENT: usize = 256;
 /// block.
 #[pyfunction]
 #[pyo3(
-    signature = (shape, *, dtype=None, device=None, alignment=MIN_BUFFER_ALIGNMENT, stream=None, shareable=false),
+    signature = (shape, *, dtype=None, device=None, alignment=MIN_BUFFER_ALIGNMENT as i128, stream=None, shareable=false),
     text_signature = "(shape, *, dtype=None, device=None, alignment=64, stream=None, shareable=False)"
 )]
 pub(super) fn empty(
@@ -42,7 +42,7 @@ pub(super) fn empty(
     shape: ShapeArgument,
     dtype: Option<DtypeArgument>,
     device: Option<&Bound<'_, PyAny>>,
-    alignment: usize,
+    alignment: i128,
     stream: Option<&Bound<'_, PyAny>>,
     shareable: bool,
 ) -> PyResult<Tensor> {
@@ -52,12 +52,15 @@ pub(super) fn empty(
         Some(device) => device::argument(device)?.get().0,
         None => Place::HOST,
     };
-    if !alignment.is_power_of_two() || !(MIN_BUFFER_ALIGNMENT..=PAGE_ALIGNMENT).contains(&alignment)
-    {
-        return Err(PyValueError::new_err(format!(
-            "alignment is a power of two from {MIN_BUFFER_ALIGNMENT} to {PAGE_ALIGNMENT} bytes, not {alignment}"
-        )));
-    }
+    let alignment = usize::try_from(alignment)
+        .ok()
+        .filter(|asked| asked.is_power_of_two())
+        .filter(|asked| (MIN_BUFFER_ALIGNMENT..=PAGE_ALIGNMENT).contains(asked))
+        .ok_or_else(|| {
+            PyValueError::new_err(format!(
+                "alignment is a power of two from {MIN_BUFFER_ALIGNMENT} to {PAGE_ALIGNMENT} bytes, not {alignment}"
+            ))
+        })?;
     if let Some(axis) = shape.iter().position(|&n| n == DYNAMIC) {
         return Err(InvalidDescriptorError::new_err(format!(
             "dimension {axis} is dynamic: memory is allocated for sizes that are known"

@@ -26,7 +26,7 @@ use crate::descriptor::Descriptor;
 use crate::device::{self, Device};
 use crate::dlpack;
 use crate::element_type::{Dtype, DtypeArgument, dtype};
-use crate::errors::OrRaise;
+use crate::errors::{BufferError, OrRaise};
 use crate::extension_type::ExtensionType;
 use crate::handoff;
 use crate::ingest::{CopyArgument, cupy, jax, torch};
@@ -126,8 +126,17 @@ impl Tensor {
         statistics: Option<&Bound<'_, Statistics>>,
         shard: Option<&Bound<'_, Shard>>,
         extension_type: Option<&Bound<'_, ExtensionType>>,
-        byte_offset: Option<u64>,
+        byte_offset: Option<i128>,
     ) -> PyResult<Self> {
+        let byte_offset = match byte_offset.map(u64::try_from) {
+            None => None,
+            Some(Ok(offset)) => Some(offset),
+            Some(Err(_)) => {
+                return Err(BufferError::new_err(
+                    "byte_offset is an int from 0 to the buffer's length in bytes",
+                ));
+            }
+        };
         let declared = construct::Declared {
             element_type: dtype.0,
             shape: shape.0,
@@ -480,7 +489,7 @@ impl Tensor {
     /// DLPack: the device's type and number there.
     #[pyo3(name = "__dlpack_device__")]
     fn dlpack_device(&self, py: Python<'_>) -> PyResult<(u32, i32)> {
-        dlpack::export::device(py, &self.inner)
+        dlpack::export::announced_device(py, &self.inner)
     }
 
     /// A torch.Tensor over the same memory, which it keeps alive. bool is unpacked, which is a
