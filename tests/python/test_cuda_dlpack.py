@@ -97,6 +97,25 @@ PROGRAMS = {
         let_go(freed)
         reader.check()
     """,
+    "__dlpack_c_exchange_api__": """
+        import sys
+        # It looks for torch, and torch for devices.
+        sys.modules["torch"] = None
+        import tvm_ffi
+        source = CudaArray(gpu, p)
+        freed, address = source.freed, source.address
+        tensor = written(source)
+        del source
+        with hurray.cuda.Stream(c):
+            # Its consumers work on the stream that the table reports: the current one.
+            taken = tvm_ffi.from_dlpack(tensor)
+        assert taken.data_ptr() == address and str(taken.device) == "cuda:0"
+        reader = Consumer(gpu, c)
+        reader.read(address)
+        del tensor, taken
+        let_go(freed)
+        reader.check()
+    """,
     "to() copies on a stream": """
         source = CudaArray(gpu, p)
         freed = source.freed
@@ -217,6 +236,24 @@ def whole(body: str) -> str:
 def test_every_call_is_needed(name):
     _, unnoticed = simulated.sweep(whole(PROGRAMS[name]))
     assert unnoticed == NEEDLESS.get(name, set())
+
+
+def test_a_tensor_of_ours_comes_where_it_is_wanted():
+    program = whole("""
+        host = hurray.from_numpy(np.full(LEN, 5, np.uint8))
+        for copy in (None, True):
+            with hurray.copies() as log:
+                there = hurray.from_dlpack(host, device="cuda:0", copy=copy)
+            assert [str(copy.to) for copy in log] == ["cuda:0"]
+            assert there.device == hurray.Device("cuda", 0)
+            with hurray.copies() as log:
+                back = hurray.from_dlpack(there, device="cpu", copy=copy)
+            assert [str(copy.from_) for copy in log] == ["cuda:0"]
+            assert (np.asarray(back) == 5).all()
+        forbidden = lambda: hurray.from_dlpack(host, device="cuda:0", copy=False)
+        refused(hurray.CopyRequiredError, "copy=False", forbidden)
+    """)
+    simulated.run(program).assert_clean()
 
 
 def test_memory_that_begins_anywhere_is_not_shared():

@@ -21,6 +21,7 @@ use pyo3::types::{PyString, PyType};
 use super::{export, import};
 use crate::handoff;
 use crate::ingest::CopyArgument;
+use crate::owner::calling;
 use crate::tensor::Tensor;
 
 /// The name that is reported with a copy.
@@ -127,7 +128,9 @@ impl Table {
         if self.is_torch && !is_plain(object)? {
             return Ok(None);
         }
-        match self.api.import_managed_no_sync(object.as_borrowed()) {
+        match calling(object.py(), || {
+            self.api.import_managed_no_sync(object.as_borrowed())
+        }) {
             Ok(tensor) => {
                 let (tensor, work_stream) = tensor.into_parts();
                 let work_stream = NonZeroUsize::new(work_stream.addr());

@@ -2,19 +2,20 @@
 
 use dlpark::Managed;
 use dlpark::ffi::{DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned};
-use hurray_core::{DeviceError, DeviceLayer, DeviceTag, Stream};
+use hurray_core::{DeviceError, DeviceLayer, DeviceTag, StorageWidth, Stream};
 use hurray_cuda::LAYER;
 use hurray_ffi::dlpack::{self, Abi, ExportError, Options};
 use hurray_ffi::gather::GatherError;
-use hurray_ffi::{OrderError, Place, Tensor, TransferError};
+use hurray_ffi::{Buffer, OrderError, Tensor, TransferError};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 
 use super::argument;
 use crate::cuda::{StreamArgument, current_stream};
 use crate::errors::Raise;
+use crate::ingest::copying;
 use crate::owner::detached;
-use crate::{copies, errors, handoff};
+use crate::{copies, device, errors, handoff};
 
 /// The arguments of `__dlpack__`, as they came.
 #[derive(Default)]
@@ -79,13 +80,10 @@ fn stream<'py>(
         (None, _) => None,
         (Some(named), _) => StreamArgument::or_none(named)?,
     };
-    let place = Place {
-        // Managed memory is had on the device that was asked for.
-        device_id: wanted
-            .filter(|wanted| wanted.device_type == DLDeviceType::CUDA)
-            .and_then(|wanted| u32::try_from(wanted.device_id).ok())
-            .unwrap_or(place.device_id),
-        ..place
+    let place = match (capsule.device_type, u32::try_from(capsule.device_id)) {
+        // Managed memory that was asked for there, too, is for that device's streams.
+        (DLDeviceType::CUDA, Ok(device_id)) => device::standard(DeviceTag::Cuda, device_id),
+        _ => place,
     };
     match stream {
         Some(stream) => handoff::stream_for(py, place, stream),
@@ -108,7 +106,7 @@ pub(super) fn current_stream_if_any(py: Python<'_>, device_id: u32) -> PyResult<
 ///
 /// # Errors
 /// As [`dlpack`].
-pub(crate) fn device(py: Python<'_>, tensor: &Tensor) -> PyResult<(u32, i32)> {
+pub(crate) fn announced_device(py: Python<'_>, tensor: &Tensor) -> PyResult<(u32, i32)> {
     let device = dlpack::announced_device(tensor).map_err(|error| refusal(py, &error))?;
     Ok(device.into())
 }
@@ -122,17 +120,25 @@ pub(crate) fn managed<M: Abi>(
 ) -> PyResult<Managed<M>> {
     let waits =
         options.stream.is_some() || !tensor.buffers().iter().all(|b| b.readiness().is_ready());
+    // Elements of less than a byte are always copied.
+    let width = tensor.descriptor().element_type.storage_width();
+    let copies = options.copy == Some(true) || width.is_some_and(StorageWidth::is_packed);
+    let bytes = if copies { bytes(tensor) } else { 0 };
     let export = || dlpack::export::<M>(tensor, options);
     let exported = if waits {
         detached(py, export)
     } else {
-        export()
+        copying(py, bytes, export)
     };
     let exported = exported.map_err(|error| refusal(py, &error))?;
     for copy in exported.copies {
         copies::report(py, copy.bytes, copy.from, copy.to, copy.reason.into(), call)?;
     }
     Ok(exported.tensor)
+}
+
+fn bytes(tensor: &Tensor) -> usize {
+    tensor.buffers().iter().map(Buffer::len).sum()
 }
 
 fn refusal(py: Python<'_>, error: &ExportError) -> PyErr {

@@ -59,9 +59,7 @@ pub(super) fn from_dlpack_py<'py>(
         Some(device) => Some(crate::device::argument(device)?.get().0),
         None => None,
     };
-    if let Ok(tensor) = x.cast_exact::<PyTensor>()
-        && copy != CopyArgument::Always
-    {
+    if let Ok(tensor) = x.cast_exact::<PyTensor>() {
         let inner = tensor.get().inner();
         let is_there = |place| inner.buffers().iter().all(|b| b.place() == place);
         match place.filter(|&place| !is_there(place)) {
@@ -69,7 +67,9 @@ pub(super) fn from_dlpack_py<'py>(
                 let moved = transfer::to(py, inner, place, stream, copy, "from_dlpack")?;
                 return PyTensor::new_object(py, moved);
             }
-            None if stream.is_none() => return Ok(tensor.clone().unbind()),
+            None if stream.is_none() && copy != CopyArgument::Always => {
+                return Ok(tensor.clone().unbind());
+            }
             None => {}
         }
     }
@@ -280,9 +280,10 @@ fn finish(
             // SAFETY: the memory is complete once `readiness` says so, and the producer keeps it until the owner is dropped.
             unsafe { array.borrow(place, readiness, owner) }
         };
-        let tensor = match order {
-            Some(_) => detached(py, borrow),
-            None => borrow(),
+        // A driver is asked whether the memory is where it is said to be.
+        let tensor = match place.device {
+            DeviceTag::Cpu => borrow(),
+            _ => detached(py, borrow),
         };
         return tensor.map_err(|error| failure(py, &error));
     };
