@@ -83,6 +83,16 @@ PROGRAMS = {
                 hurray.from_hurray(self.tensor) if hurray else None
         sys.late = Late()
     """,
+    "an object that saves after the atexit handlers": """
+        import io
+        class Late:
+            def __init__(self):
+                self.save, self.tensors, self.file = hurray.save, {"t": quantized()}, io.BytesIO()
+            def __del__(self):
+                self.save(self.file, self.tensors)
+                assert self.file.getvalue()
+        sys.late = Late()
+    """,
     "a handler that was there before": """
         # hurray was imported above, so this runs first; what it drops is let go as ever.
         import atexit
@@ -124,6 +134,21 @@ PROGRAMS = {
         slow = Slow(hurray.Tensor(aligned(16), hurray.int8, [16]))
         for take in (hurray.from_hurray, hurray.from_dlpack) * 2:
             started(lambda take=take: take(slow))
+    """,
+    "threads at paths and numbers written in Python": """
+        class Path:
+            def __fspath__(self):
+                sum(range(100))
+                raise ValueError
+        def save():
+            try:
+                hurray.save(Path(), {})
+            except ValueError:
+                pass
+        tensor = hurray.from_numpy(aligned(1 << 20))
+        for _ in range(2):
+            started(save)
+            started(lambda: tensor.__array__(np.float64))
     """,
     "threads that hold tensors and sleep": """
         held = threading.Event()

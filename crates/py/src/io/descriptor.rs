@@ -6,6 +6,8 @@ use std::os::fd::{BorrowedFd, RawFd};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::owner::calling;
+
 /// A duplicate of the object's descriptor, if reading from and writing to that is what the object itself does: it holds back no bytes, transforms none,
 /// and waits as the system does. That is so of an unbuffered file and of a blocking socket, not of what wraps them or derives from them.
 ///
@@ -31,12 +33,12 @@ pub(super) fn whole_file(object: &Bound<'_, PyAny>) -> PyResult<Option<File>> {
     match &*name.to_cow()? {
         "_io.FileIO" | "_io.BufferedReader" => {}
         // It may hold back what was written.
-        "_io.BufferedRandom" => drop(object.call_method0("flush")?),
+        "_io.BufferedRandom" => calling(object.py(), || object.call_method0("flush").map(drop))?,
         _ => return Ok(None),
     }
     let file = duplicate(object)?;
     let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-    if !is_file || object.call_method0("tell")?.extract::<u64>()? != 0 {
+    if !is_file || calling(object.py(), || object.call_method0("tell"))?.extract::<u64>()? != 0 {
         return Ok(None);
     }
     Ok(Some(file))
@@ -47,7 +49,8 @@ pub(super) fn whole_file(object: &Bound<'_, PyAny>) -> PyResult<Option<File>> {
 /// # Errors
 /// As [`plain`].
 pub(super) fn duplicate(object: &Bound<'_, PyAny>) -> PyResult<File> {
-    let descriptor: RawFd = object.call_method0("fileno")?.extract()?;
+    let descriptor = calling(object.py(), || object.call_method0("fileno"))?;
+    let descriptor: RawFd = descriptor.extract()?;
     if descriptor < 0 {
         return Err(PyValueError::new_err(format!(
             "{object} is closed: its descriptor is {descriptor}"

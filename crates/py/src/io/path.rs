@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
+use crate::owner::calling;
+
 /// A path, and what an error calls it.
 pub(super) struct FilePath {
     path: PathBuf,
@@ -39,7 +41,7 @@ impl FilePath {
 
     fn new(argument: &Bound<'_, PyAny>) -> PyResult<Self> {
         let os = argument.py().import("os")?;
-        let name = os.call_method1("fspath", (argument,))?;
+        let name = calling(os.py(), || os.call_method1("fspath", (argument,)))?;
         let encoded: Vec<u8> = os.call_method1("fsencode", (&name,))?.extract()?;
         Ok(Self {
             path: OsString::from_vec(encoded).into(),

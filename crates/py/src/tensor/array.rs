@@ -22,7 +22,7 @@ use crate::cuda::StreamArgument;
 use crate::errors::{CopyRequiredError, OrRaise, UnsupportedError};
 use crate::handoff::place_of;
 use crate::ingest::{copying, dense};
-use crate::owner::detached;
+use crate::owner::{calling, detached};
 use crate::{numpy_dtype, shape};
 
 /// The elements of a tensor that may leave as plain values.
@@ -121,7 +121,8 @@ pub(super) fn array<'py>(
     let own = numpy_dtype::dtype(py, plain.descriptor.element_type)?;
     let wanted = match dtype {
         Some(dtype) => {
-            let dtype = py.import("numpy")?.call_method1("dtype", (dtype,))?;
+            let numpy = py.import("numpy")?;
+            let dtype = calling(py, || numpy.call_method1("dtype", (dtype,)))?;
             (!dtype.eq(own)?).then_some(dtype)
         }
         None => None,
@@ -157,8 +158,10 @@ pub(super) fn array<'py>(
         (array, false)
     };
     let copied = match wanted {
-        Some(dtype) => array.call_method1("astype", (dtype,))?,
-        None if copy == Some(true) && !is_copied => array.call_method1("copy", ("K",))?,
+        Some(dtype) => calling(py, || array.call_method1("astype", (dtype,)))?,
+        None if copy == Some(true) && !is_copied => {
+            calling(py, || array.call_method1("copy", ("K",)))?
+        }
         None => return Ok(array),
     };
     copies::report(
