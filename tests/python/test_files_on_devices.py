@@ -65,6 +65,42 @@ assert stream(rows) == stream(hurray.from_numpy(array[1:2].copy()))
     )
 
 
+def test_a_file_object_is_written_to_without_the_interpreter():
+    """What the device waits for needs it, and the copy waits for the device."""
+    clean(
+        """
+import ctypes
+from cuda_programs import Gpu, call, driver
+
+gpu = Gpu()
+p = gpu.stream()
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def slow(_):
+    sum(range(1000))
+
+function = driver.CUhostFn(_ptr=ctypes.addressof(slow))
+there = tensors["array"].to("cuda:0", stream=p)
+call(driver.cuLaunchHostFunc(p, function, 0))
+sink = io.BytesIO()
+with hurray.copies() as log:
+    hurray.save(sink, {"array": there.record(p)})
+nbytes = array.nbytes
+assert [(copy.bytes, str(copy.from_), str(copy.to), copy.reason, copy.call) for copy in log] == [
+    (nbytes, "cuda:0", "cpu", "device", "save")
+]
+assert hurray.load(sink.getvalue())["array"].descriptor == tensors["array"].descriptor
+call(driver.cuLaunchHostFunc(p, function, 0))
+sink = io.BytesIO()
+with hurray.StreamWriter(sink) as writer, hurray.copies() as log:
+    writer.write(there.record(p))
+    writer.write(tensors["array"])
+assert [(copy.bytes, copy.call) for copy in log] == [(nbytes, "write")]
+assert sink.getvalue() == 2 * stream(tensors["array"])
+"""
+    )
+
+
 def test_progress():
     clean(
         """

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use hurray_ffi::Place;
+use hurray_ffi::{Item, Place};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -186,6 +186,25 @@ pub(crate) fn report(
         }
     }
     Ok(())
+}
+
+/// The same of the bytes of `item` that a device copied to the host for a reader there.
+pub(crate) fn report_device_bytes(py: Python<'_>, item: &Item, call: &'static str) -> PyResult<()> {
+    match item {
+        Item::Tensor(tensor) => {
+            let buffers = tensor.buffers().iter();
+            buffers
+                .filter(|buffer| !buffer.place().is_host_accessible() && !buffer.is_empty())
+                .try_for_each(|buffer| {
+                    let (bytes, from) = (buffer.len(), buffer.place());
+                    report(py, bytes, from, Place::HOST, Reason::Device, call)
+                })
+        }
+        Item::Composite(composite) => {
+            let mut members = composite.members().iter();
+            members.try_for_each(|member| report_device_bytes(py, member, call))
+        }
+    }
 }
 
 /// Puts `copies` on the module.

@@ -127,6 +127,15 @@ pub(crate) fn attached<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     Some(keeping_exception(py, || work(py)))
 }
 
+/// Runs `work`, a part of what this thread does in [`detached`], attached; `None`, without running it, once the interpreter ends, unless it ends on this
+/// thread.
+pub(crate) fn reattached<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    if ENDING.get() == Some(&thread::current().id()) {
+        return Python::try_attach(work);
+    }
+    attached(work)
+}
+
 /// This thread's hold on the interpreter.
 struct Attachment(ffi::PyGILState_STATE);
 

@@ -13,6 +13,7 @@ use super::path::FilePath;
 use super::progress::Progress;
 use super::sink::Sink;
 use crate::capsule;
+use crate::copies;
 use crate::errors::UnsupportedError;
 use crate::owner::detached;
 
@@ -48,7 +49,8 @@ fn save(
     sorted_index: bool,
 ) -> PyResult<()> {
     let py = path.py();
-    let (items, keep) = items(tensors)?;
+    // The objects go last: they let go of their tensors without the interpreter.
+    let (keep, items) = items(tensors)?;
     let items = items.iter().map(|(name, item)| (&**name, item));
     let metadata = kv.map(metadata::argument).transpose()?.unwrap_or_default();
     let mut options = FileOptions::default();
@@ -60,34 +62,31 @@ fn save(
     let written = match &target {
         Some(path) if !path.is_special() => detached(py, || {
             watched(&mut progress, |watch| {
-                hurray_io::save(path, items, &metadata, options, watch)
+                hurray_io::save(path, items.clone(), &metadata, options, watch)
             })
         }),
         _ => {
             let mut sink = Sink::new(path, None)?;
             sink.announce(items.clone().map(|(_, item)| item), keep.as_any());
-            let calls_python = sink.calls_python();
-            let write = || {
+            detached(py, || {
                 watched(&mut progress, |watch| {
-                    hurray_io::save_to(sink, items, &metadata, options, watch)
+                    hurray_io::save_to(&mut sink, items.clone(), &metadata, options, watch)
                 })
-            };
-            if calls_python {
-                write()
-            } else {
-                detached(py, write)
-            }
+            })
         }
     };
     written.map_err(|error| of_file(py, error, target.as_ref().map(|path| path.name(py))))?;
+    for (_, item) in items {
+        copies::report_device_bytes(py, item, "save")?;
+    }
     progress.close(py)
 }
 
 /// Items by name, in their order.
 type Named = Vec<(String, Item)>;
 
-/// The items of the `tensors` argument, and the objects that they are of.
-fn items<'py>(tensors: &Bound<'py, PyAny>) -> PyResult<(Named, Bound<'py, PyList>)> {
+/// The objects of the `tensors` argument, and what they show.
+fn items<'py>(tensors: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyList>, Named)> {
     let Ok(mapping) = tensors.cast::<PyMapping>() else {
         return Err(PyTypeError::new_err(format!(
             "tensors is a mapping of str to tensors, not {}",
@@ -113,7 +112,7 @@ fn items<'py>(tensors: &Bound<'py, PyAny>) -> PyResult<(Named, Bound<'py, PyList
         };
         items.push((name, item));
     }
-    Ok((items, pairs))
+    Ok((pairs, items))
 }
 
 /// Puts `save` on the module.

@@ -13,7 +13,7 @@ use super::error::of_io;
 use super::loan::lend;
 use super::path::FilePath;
 use super::progress::{Progress, STEP};
-use crate::owner::calling;
+use crate::owner::{calling, detached, reattached};
 
 /// A sink.
 pub(super) struct Sink {
@@ -55,7 +55,7 @@ impl Sink {
             return Self::of_object(argument, progress);
         };
         let progress = Progress::new(progress, None, &path.title())?;
-        let made = crate::owner::detached(py, || File::create(&path));
+        let made = detached(py, || File::create(&path));
         let file = made.map_err(|error| of_io(py, error, Some(path.name(py))))?;
         Ok(Self {
             kind: Kind::File(file),
@@ -77,11 +77,6 @@ impl Sink {
             progress: Progress::new(progress, None, "")?,
             path: None,
         })
-    }
-
-    /// Whether writing calls Python code, so that the interpreter must be at hand.
-    pub(super) fn calls_python(&self) -> bool {
-        matches!(self.kind, Kind::Object(_))
     }
 
     /// Says which items are written next; `keep` keeps them alive.
@@ -277,15 +272,22 @@ impl Object {
 
 impl Write for Object {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Python::attach(|py| self.write_from(py, bytes)).map_err(io::Error::other)
+        attached(|py| self.write_from(py, bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let flushed = Python::attach(|py| match self.object.bind(py).getattr_opt("flush")? {
+        attached(|py| match self.object.bind(py).getattr_opt("flush")? {
             Some(flush) => calling(py, || flush.call0().map(drop)),
             None => Ok(()),
-        });
-        flushed.map_err(io::Error::other)
+        })
+    }
+}
+
+/// Does `work` with the interpreter, which writing is without: bytes of a device are waited for between two writes.
+fn attached<T>(work: impl FnOnce(Python<'_>) -> PyResult<T>) -> io::Result<T> {
+    match reattached(work) {
+        Some(done) => done.map_err(io::Error::other),
+        None => Err(io::Error::other("the interpreter has ended")),
     }
 }
 

@@ -11,6 +11,7 @@ use super::sink::Sink;
 use super::turns::Turns;
 use crate::capsule;
 use crate::composite::Composite;
+use crate::copies;
 use crate::owner::detached;
 
 /// Writes tensors and composites to a stream, one after the other.
@@ -128,13 +129,10 @@ impl Writer {
         }
         let writer = &mut self.writer;
         writer.get_mut().announce([item], object);
-        let written = if writer.get_ref().calls_python() {
-            writer.write_item(item)
-        } else {
-            detached(py, || writer.write_item(item))
-        };
+        let written = detached(py, || writer.write_item(item));
         writer.get_mut().forget();
         written.map_err(|error| self.raise(py, error))?;
+        copies::report_device_bytes(py, item, "write")?;
         self.writer.get_mut().progress().tell(py)
     }
 
@@ -144,11 +142,7 @@ impl Writer {
         }
         self.writer.get_mut().progress().close(py)?;
         let writer = &mut self.writer;
-        let flushed = if writer.get_ref().calls_python() {
-            writer.flush()
-        } else {
-            detached(py, || writer.flush())
-        };
+        let flushed = detached(py, || writer.flush());
         flushed.map_err(|error| self.raise(py, error))?;
         self.writer.get_mut().close();
         Ok(())
