@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, indent
 
 import hurray
 
@@ -25,6 +25,45 @@ PACKAGE = Path(hurray.__file__).parents[1]
 # The status of a program that ended in `hurray.DeviceError`.
 DEVICE_ERROR = 3
 FREES = ("cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeHost")
+
+# What programs begin with. Bytes are written on stream `p`, and read on stream `c`.
+PRELUDE = """
+import gc
+import threading
+import numpy as np
+import hurray
+from cuda_programs import *
+
+gpu = Gpu()
+p, c = gpu.stream(), gpu.stream()
+waits = gpu.host_waits()
+
+def arrays(count, stream=p):
+    return [CudaArray(gpu, stream) for _ in range(count)]
+
+def quantized(sources):
+    # A tensor of two buffers, each with an owner of its own.
+    codes, scales = sources
+    with hurray.cuda.Stream(p):
+        return hurray.Tensor(
+            codes, hurray.int8, [1024, 4], aux_buffers=[scales],
+            quantization=hurray.PerChannelAffine.symmetric(0, 1),
+        )
+
+def written(source):
+    # A tensor as far as the stream is that wrote it.
+    with hurray.cuda.Stream(p):
+        return hurray.Tensor(source, hurray.uint8, [LEN])
+
+def calls():
+    return gpu.calls("cuEventRecord"), gpu.calls("cuStreamWaitEvent")
+
+def let_go(freed):
+    # Nobody waits on the host for it, and no thread of the program does it.
+    until(lambda: freed)
+    assert gpu.host_waits() == waits
+    assert freed[0] is not threading.main_thread()
+"""
 
 
 @cache
@@ -160,6 +199,13 @@ def run(program: str, **settings: object) -> Outcome:
         return server.run(dedent(program), named)
     finally:
         idle.put(server)
+
+
+def whole(body: str, more: str = "") -> str:
+    """A program, `PRELUDE` and `more` before it, that has let go of everything when it looks for
+    leaks."""
+    body = indent(dedent(body), "    ")
+    return f"{PRELUDE}{more}\ndef run():\n{body}\nrun()\ngpu.close()\n"
 
 
 def run_all(program: str, settings: Iterable[dict[str, object]]) -> list[Outcome]:

@@ -2,7 +2,7 @@
 
 import pytest
 import simulated
-from test_cuda_dlpack import whole
+from simulated import whole
 
 pytest.importorskip("cuda.bindings.driver")
 

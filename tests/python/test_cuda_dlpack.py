@@ -4,11 +4,8 @@ Each program runs once more with each wait and each record swallowed and with ea
 must be noticed, save those that are listed with the reason.
 """
 
-import textwrap
-
 import pytest
 import simulated
-from test_cuda_handoff import PRELUDE
 
 pytest.importorskip("cuda.bindings.driver")
 
@@ -227,9 +224,7 @@ TO_THE_HOST = {
 
 
 def whole(body: str) -> str:
-    """A program that has let go of everything when it looks for leaks."""
-    body = textwrap.indent(textwrap.dedent(body), "    ")
-    return f"{PRELUDE}{PRODUCER}\ndef run():\n{body}\nrun()\ngpu.close()\n"
+    return simulated.whole(body, PRODUCER)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -2,7 +2,7 @@
 
 import pytest
 import simulated
-from test_cuda_handoff import PRELUDE
+from simulated import PRELUDE
 
 pytest.importorskip("cuda.bindings.driver")
 

@@ -4,7 +4,7 @@ from textwrap import dedent
 
 import pytest
 import simulated
-from test_cuda_handoff import PRELUDE
+from simulated import PRELUDE
 
 pytest.importorskip("cuda.bindings.driver")
 

@@ -8,47 +8,9 @@ from textwrap import dedent
 
 import pytest
 import simulated
+from simulated import PRELUDE
 
 pytest.importorskip("cuda.bindings.driver")
-
-# Bytes that are written on stream `p`, and read on stream `c`.
-PRELUDE = """
-import gc
-import threading
-import numpy as np
-import hurray
-from cuda_programs import *
-
-gpu = Gpu()
-p, c = gpu.stream(), gpu.stream()
-waits = gpu.host_waits()
-
-def arrays(count, stream=p):
-    return [CudaArray(gpu, stream) for _ in range(count)]
-
-def quantized(sources):
-    # A tensor of two buffers, each with an owner of its own.
-    codes, scales = sources
-    with hurray.cuda.Stream(p):
-        return hurray.Tensor(
-            codes, hurray.int8, [1024, 4], aux_buffers=[scales],
-            quantization=hurray.PerChannelAffine.symmetric(0, 1),
-        )
-
-def written(source):
-    # A tensor as far as the stream is that wrote it.
-    with hurray.cuda.Stream(p):
-        return hurray.Tensor(source, hurray.uint8, [LEN])
-
-def calls():
-    return gpu.calls("cuEventRecord"), gpu.calls("cuStreamWaitEvent")
-
-def let_go(freed):
-    # Nobody waits on the host for it, and no thread of the program does it.
-    until(lambda: freed)
-    assert gpu.host_waits() == waits
-    assert freed[0] is not threading.main_thread()
-"""
 
 # Each program, and the calls that it does not need: (function, n).
 PROGRAMS = {

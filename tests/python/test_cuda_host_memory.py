@@ -2,7 +2,7 @@
 
 import pytest
 import simulated
-from test_cuda_dlpack import whole
+from simulated import whole
 
 pytest.importorskip("cuda.bindings.driver")
 
@@ -24,7 +24,7 @@ def managed(byte, stream):
 
 def clean(body: str, **settings: object) -> None:
     chosen = [settings | {"seed": seed} for seed in range(4)]
-    for outcome in simulated.run_all(FIELDS + whole(body), chosen):
+    for outcome in simulated.run_all(whole(body, FIELDS), chosen):
         outcome.assert_clean()
 
 
