@@ -154,13 +154,26 @@ impl AtomicFile {
 
 impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file().write(bytes)?;
+        let at_once = bytes.len().min(BEGUN_AT_ONCE as usize);
+        let written = self.file().write(bytes.get(..at_once).unwrap_or(bytes))?;
         self.advance(written);
         Ok(written)
     }
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let written = self.file().write_vectored(parts)?;
+        let mut len = 0_usize;
+        let at_once = parts.iter().take_while(|part| {
+            len = len.saturating_add(part.len());
+            len <= BEGUN_AT_ONCE as usize
+        });
+        let at_once = at_once.count();
+        if at_once == 0 {
+            // The first part alone is more.
+            return self.write(parts.first().map_or(&[], |part| part));
+        }
+        let written = self
+            .file()
+            .write_vectored(parts.get(..at_once).unwrap_or(parts))?;
         self.advance(written);
         Ok(written)
     }
